@@ -171,6 +171,10 @@ func (h *lookout) ends(pid int) {
 	}
 	defer h.mu.Unlock()
 	reports := h.reports(searchShort, pid)
+	waits := slices.ContainsFunc(h.stacks.recorder.Agent().Waiting(), func(w agent.Waiting) bool { return w.Process.PID == pid })
+	if len(reports) == 0 && !waits {
+		return // it has nothing to do with a GPU, as the commands of a script
+	}
 	h.threads(nil)
 	h.emit(reports, 0)
 	h.latest = time.Now()

@@ -236,3 +236,31 @@ func FuzzScribble(f *testing.F) {
 		}
 	})
 }
+
+// TestPosition wants a channel that doesn't get on to be where it was, and others to be elsewhere.
+func TestPosition(t *testing.T) {
+	positions := map[Position]string{}
+	for _, kind := range []string{"spin", "queue", "event", "copy", "graph"} {
+		v := view(t, kind)
+		before, after := v.Look(false), v.Look(false)
+		busy := 0
+		for i := range before.Channels {
+			a, ok := before.Channels[i].Position()
+			b, ok2 := after.Channels[i].Position()
+			if ok != before.Channels[i].Busy || ok != ok2 || a != b {
+				t.Errorf("%s: channel %d is at %+v (%v), then at %+v (%v)", kind, i, a, ok, b, ok2)
+			}
+			if !ok {
+				continue
+			}
+			busy++
+			if other := positions[a]; other != "" {
+				t.Errorf("channels of %s and %s are at %+v", kind, other, a)
+			}
+			positions[a] = kind
+		}
+		if busy == 0 {
+			t.Errorf("%s: no channel is busy", kind)
+		}
+	}
+}
