@@ -438,6 +438,15 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(colorNote, "--- GPU channels: ")
 		p.dst = appendSafe(p.dst, cmp.Or(strings.ReplaceAll(strings.TrimSpace(ev.Text), "\n", " "), "none is in use"))
 		p.mark(colorOff, " ---")
+	case traces.KindSampled:
+		p.mark(colorNote, "--- looked at from outside")
+		if s := ev.Sampled(); s != nil {
+			p.text(": ")
+			p.dst = strconv.AppendUint(p.dst, s.Looks, 10)
+			p.text(" looks in ")
+			p.text(time.Duration(s.Wall).String())
+		}
+		p.mark(colorOff, " ---")
 	case traces.KindThread:
 		p.mark(colorNote, "--- the thread is called ")
 		p.dst = appendSafe(p.dst, ev.Text)
@@ -476,7 +485,14 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 	case traces.KindGPU:
 		w := ev.Work()
 		p.mark(colorNote, "--- GPU: ")
-		p.dst = appendSafe(p.dst, cmp.Or(w.Kernel, ev.Name))
+		switch {
+		case w.Kernel != "":
+			p.dst = appendSafe(p.dst, w.Kernel)
+		case w.By != traces.ByEvent:
+			p.text("copy")
+		default:
+			p.dst = appendSafe(p.dst, ev.Name)
+		}
 		p.text(" from ")
 		p.dst = strconv.AppendFloat(p.dst, float64(w.Start)/1e9, 'f', 6, 64)
 		p.text(" s on, for ")
@@ -484,11 +500,21 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		if ev.Flags&traces.FlagUnfinished != 0 {
 			p.text(" by now, and not known to be over")
 		}
-		if w.Kernel != "" {
+		switch w.By {
+		case traces.ByProbe:
 			p.text(", launch ")
 			p.dst = strconv.AppendUint(p.dst, w.Launch, 10)
 			p.text(", by a probe")
-		} else {
+		case traces.ByChannel, traces.ByLook:
+			device, channel, _ := traces.StreamChannel(w.Stream)
+			p.text(", on channel ")
+			p.dst = strconv.AppendInt(p.dst, int64(channel), 10)
+			p.text(" of GPU ")
+			p.dst = strconv.AppendInt(p.dst, int64(device), 10)
+			if w.By == traces.ByLook {
+				p.text(", which a look stands for")
+			}
+		default:
 			p.text(", on stream 0x")
 			p.dst = strconv.AppendUint(p.dst, w.Stream, 16)
 		}

@@ -1,6 +1,7 @@
 package ioctl
 
 import (
+	"encoding/json"
 	"strconv"
 	"unicode/utf8"
 
@@ -31,7 +32,7 @@ func (d *Decoder) AppendJSON(dst []byte, ev *traces.Event, c *Call) []byte {
 		j.call(ev, c)
 	case ev.Kind == traces.KindMmap && c.Link != nil:
 		j.link(c.Link)
-	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel || ev.Kind == traces.KindFault || ev.Kind == traces.KindProbe || ev.Kind == traces.KindMap || ev.Kind == traces.KindCount || ev.Kind == traces.KindGPU || ev.Kind == traces.KindStack || ev.Kind == traces.KindChannels:
+	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel || ev.Kind == traces.KindFault || ev.Kind == traces.KindProbe || ev.Kind == traces.KindMap || ev.Kind == traces.KindCount || ev.Kind == traces.KindGPU || ev.Kind == traces.KindStack || ev.Kind == traces.KindChannels || ev.Kind == traces.KindSampled:
 		j.library(ev)
 	}
 	j.tail(ev, c)
@@ -426,7 +427,7 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 // returns reports whether an event of the kind has a result.
 func returns(k traces.Kind) bool {
 	switch k {
-	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCount, traces.KindGPU, traces.KindStack, traces.KindChannels, traces.KindThread, traces.KindCaptured, traces.KindEnd, traces.KindOther:
+	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCount, traces.KindGPU, traces.KindStack, traces.KindChannels, traces.KindThread, traces.KindSampled, traces.KindCaptured, traces.KindEnd, traces.KindOther:
 		return false
 	}
 	return true
@@ -446,6 +447,12 @@ func (j jsonPrinter) library(ev *traces.Event) {
 		}
 		j.dst = append(j.dst, ']')
 	}
+	if ev.Kind == traces.KindSampled {
+		if b, err := json.Marshal(ev.Sampled()); err == nil {
+			j.key("sampled")
+			j.dst = append(j.dst, b...)
+		}
+	}
 	if ev.Kind == traces.KindGPU {
 		w := ev.Work()
 		j.key("gpu")
@@ -460,6 +467,13 @@ func (j jsonPrinter) library(ev *traces.Event) {
 		if w.Kernel != "" {
 			j.string("kernel", w.Kernel)
 			j.int("launch", int64(w.Launch))
+		}
+		if w.By == traces.ByChannel || w.By == traces.ByLook {
+			j.int("device", int64(w.Device))
+			j.int("end_margin", w.EndMargin)
+			d := ev.Detail()
+			j.string("named", d.Named)
+			j.string("end", d.End)
 		}
 		j.dst = append(j.dst, '}')
 	}

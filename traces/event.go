@@ -50,6 +50,7 @@ const (
 	KindStack         // where the call that a thread is in was made, at Time: Name (the function), Data, see [Event.Stack]; with FlagUnfinished it was looked at since nothing went on
 	KindChannels      // what the GPU channels of a process were at, at Time: Data, a JSON object as nvtrace ps --json has it; Args has the number of the look, and how many events of it follow. With FlagUnfinished one of them has not got on for long
 	KindThread        // a thread is called Text from now on, by prctl(PR_SET_NAME); with FlagAttached it has been since before
+	KindSampled       // what looks at a process's channels from outside have come to: Data, see [Event.Sampled]
 	KindEnd           // the last record: nvtrace's own cost; Cost
 	KindOther         // a kind that this version does not know; Name holds what the file calls it
 )
@@ -93,8 +94,8 @@ type Event struct {
 	Name  string   // KindCall, KindReturn, KindImage: the function; KindKernel: the kernel; KindOther: the kind's name in the file
 	Path  string   // KindOpen: the path as given; KindExec: the executable; KindCall: the library; KindImage: the library that called the loader
 	Argv  []string // KindExec
-	Text  string   // KindNote, KindGap, KindFault, KindMap, KindThread, KindChannels; KindGPU: the kernel, of which a probe noted the times
-	Data  string   // KindMap, KindChannels: a JSON object; KindCount, KindStack: an array
+	Text  string   // KindNote, KindGap, KindFault, KindMap, KindThread, KindChannels; KindGPU: the kernel, where no call is known that launched it
+	Data  string   // KindMap, KindChannels: a JSON object; KindCount, KindStack: an array; KindGPU: see [WorkDetail]; KindSampled: see [Sampled]
 	Mem   []Seg    // copied memory, outermost first
 	Image *Image   // KindImage, KindKernel
 	Probe *Probe   // KindProbe
@@ -232,18 +233,88 @@ type Work struct {
 	Stream, Context uint64 // handles
 	Subject         uint64 // the function or graph that was launched, or bytes that were copied; 0: neither is known
 	Margin          int64  // Start may be off by so much either way, as the clocks of the GPU and the host were compared
-	// Kernel is, mangled, of which a probe in it noted the times, "" where events of the driver did. It
-	// is not known then by which call it was launched, nor on which stream; Launch is its %gridid: all
-	// launches of a node of a graph have the same, and no others.
+	// By says how the times are known.
+	By Witness
+	// Kernel is its name, mangled, where it is not known by which call it was launched: of ByProbe,
+	// ByChannel and ByLook. Of the last two it is "" for a copy, and a text in parentheses for a graph.
 	Kernel string
+	// Launch is the %gridid of ByProbe: all launches of a node of a graph have the same, and no others.
 	Launch uint64
+	// Device is the number of the GPU's node, EndMargin by how much the end may be off either way: of
+	// ByChannel and ByLook. Stream is then made by [ChannelStream], Subject the address of the kernel's
+	// first instruction, or the bytes that were copied.
+	Device    int32
+	EndMargin int64
 }
 
+// A Witness says how it is known when a GPU did something.
+type Witness uint8
+
+// How times of GPUs are known.
+const (
+	ByEvent   Witness = iota // events of the driver around it: the call is known
+	ByProbe                  // a probe in the kernel
+	ByChannel                // what the GPU has written to the channel's semaphores, seen from outside
+	ByLook                   // a look at the channel, for which the time since the look before stands
+)
+
+// witnessNames are the names of works that were seen from outside, as their events have them.
+var witnessNames = [...]string{ByChannel: "channel", ByLook: "look"}
+
+func (w Witness) String() string { return [...]string{"event", "probe", "channel", "look"}[w] }
+
+const (
+	channelStream = 1 << 63
+	deviceShift   = 32
+)
+
+// ChannelStream stands for a channel where streams have handles: none has that.
+func ChannelStream(device int32, channel int) uint64 {
+	return channelStream | uint64(uint16(device))<<deviceShift | uint64(uint32(channel))
+}
+
+// StreamChannel is the reverse of ChannelStream; false: it is a stream's handle.
+func StreamChannel(stream uint64) (device int32, channel int, ok bool) {
+	if stream>>48 != channelStream>>48 {
+		return 0, 0, false
+	}
+	return int32(uint16(stream >> deviceShift)), int(uint32(stream)), true
+}
+
+// WorkDetail is what an event of a work by a channel or a look has in Data, as JSON.
+type WorkDetail struct {
+	Grid  []uint32 `json:"grid,omitempty"`
+	Block []uint32 `json:"block,omitempty"`
+	// Kernels is how many kernels a graph has, as far as they can be read.
+	Kernels int `json:"kernels,omitempty"`
+	// Named says whence the kernel's name is: "memory", the driver's own in the process's memory, "sim",
+	// the simulated GPU's; "": there is no name, but the address of the kernel's first instruction.
+	Named string `json:"named,omitempty"`
+	// End says how the end is known: "stamped" by the GPU, "next", the begin of the next work, which waited for
+	// it, or "seen" to come between two looks.
+	End string `json:"end,omitempty"`
+}
+
+// Detail returns what Data says of a work by a channel or a look.
+func (e *Event) Detail() (d WorkDetail) {
+	if json.Unmarshal([]byte(e.Data), &d) != nil {
+		return WorkDetail{}
+	}
+	return d
+}
+
+// deviceNode is what the path of a work that was seen from outside begins with.
+const deviceNode = "/dev/nvidia"
+
 // SetWork makes e an event of KindGPU by a probe, with w's Start, Dur, Context, Margin, Kernel and
-// Launch.
+// Launch, or by a channel or a look, with all but Call, Context and Launch.
 func (e *Event) SetWork(w *Work) {
 	e.Kind, e.Text, e.Ret = KindGPU, w.Kernel, w.Margin
 	e.Args = [6]uint64{0, uint64(w.Start), uint64(w.Dur), 0, w.Context, w.Launch}
+	if w.By == ByChannel || w.By == ByLook {
+		e.Name, e.Path = witnessNames[w.By], deviceNode+strconv.Itoa(int(w.Device))
+		e.Args = [6]uint64{uint64(w.EndMargin), uint64(w.Start), uint64(w.Dur), w.Stream & (1<<deviceShift - 1), 0, w.Subject}
+	}
 }
 
 // Work returns what an event of KindGPU says.
@@ -252,8 +323,17 @@ func (e *Event) Work() Work {
 		Call: int64(e.Args[0]), Start: int64(e.Args[1]), Dur: int64(e.Args[2]),
 		Stream: e.Args[3], Context: e.Args[4], Subject: e.Args[5], Margin: e.Ret,
 	}
+	if number, ok := strings.CutPrefix(e.Path, deviceNode); ok {
+		n, _ := strconv.ParseUint(number, 10, 16)
+		w.By, w.Kernel, w.Device, w.EndMargin, w.Call = ByChannel, e.Text, int32(n), w.Call, 0
+		if e.Name == witnessNames[ByLook] {
+			w.By = ByLook
+		}
+		w.Stream = ChannelStream(w.Device, int(uint32(w.Stream)))
+		return w
+	}
 	if e.Text != "" {
-		w.Kernel, w.Launch, w.Subject = e.Text, w.Subject, 0
+		w.By, w.Kernel, w.Launch, w.Subject = ByProbe, e.Text, w.Subject, 0
 	}
 	return w
 }
@@ -479,6 +559,7 @@ var kindNames = [...]string{
 	KindStack:    "stack",
 	KindChannels: "channels",
 	KindThread:   "thread",
+	KindSampled:  "sampled",
 	KindEnd:      "end",
 	KindCaptured: "captured",
 	KindOther:    "other",

@@ -30,6 +30,8 @@ type GPUTime struct {
 	Works   uint64 `json:"works"`
 	Streams int    `json:"streams"`
 	Margin  int64  `json:"margin"` // beginnings may be off by so much from the host's clock, at most
+	// Device is the number of the GPU's node where it is known in place of the context.
+	Device *int32 `json:"device,omitempty"`
 	// Idle says what the thread that gave the GPU its next work was doing while it had none, the
 	// longest first.
 	Idle []IdleTime `json:"idle,omitempty"`
@@ -48,7 +50,10 @@ type WorkTime struct {
 	Kernel bool   `json:"kernel"`
 	// Probe says that a probe in the kernel noted the times. Of a kernel that was timed by events, too,
 	// these are left out.
-	Probe bool   `json:"probe,omitempty"`
+	Probe bool `json:"probe,omitempty"`
+	// By is "channel" where the times are those that GPUs write to channels, and "look" where looks at the
+	// channels were counted in place of works, each of which stands for the time since the one before.
+	By    string `json:"by,omitempty"`
 	Works uint64 `json:"works"`
 	Total int64  `json:"total"`
 	Min   int64  `json:"min"`
@@ -71,8 +76,8 @@ type contextKey struct {
 
 // workKey is a kind of work. One whose name is not known counts as the others do that found no room.
 type workKey struct {
-	name  string
-	probe bool
+	name string
+	by   traces.Witness
 }
 
 type gpuContext struct {
@@ -106,8 +111,11 @@ func NewGPUTimes() *GPUTimes {
 // Describe says what a GPU did, from an event of KindGPU: the name of a kernel, "" where it is not
 // known, or what a function that copies is called.
 func (t *Tracker) Describe(ev *traces.Event) (name string, kernel bool) {
-	if k := ev.Work().Kernel; k != "" {
-		return k[:min(len(k), maxKernelName)], true
+	switch w := ev.Work(); {
+	case w.Kernel != "":
+		return w.Kernel[:min(len(w.Kernel), maxKernelName)], true
+	case w.By != traces.ByEvent:
+		return "copy", false
 	}
 	l := t.lookup(ev.Path, ev.Name)
 	switch {
@@ -162,14 +170,17 @@ func (g *GPUTimes) work(ev *traces.Event, t *Tracker) {
 		return // no recorder says so
 	}
 	name, kernel := t.Describe(ev)
-	key := workKey{name, w.Kernel != ""}
+	key := workKey{name, w.By}
 	k := g.kinds[key]
 	if k == nil {
 		if len(g.kinds) >= maxCounted {
 			key.name = "(other)"
 		}
 		if k = g.kinds[key]; k == nil {
-			k = &WorkTime{Name: key.name, Kernel: kernel, Probe: key.probe, Min: w.Dur}
+			k = &WorkTime{Name: key.name, Kernel: kernel, Probe: key.by == traces.ByProbe, Min: w.Dur}
+			if key.by == traces.ByChannel || key.by == traces.ByLook {
+				k.By = key.by.String()
+			}
 			g.kinds[key] = k
 		}
 	}
@@ -203,15 +214,18 @@ func (g *GPUTimes) place(w *pendingWork) {
 			return
 		}
 		c = &gpuContext{GPUTime: GPUTime{PID: w.pid, Context: w.Context, First: w.Start, Last: w.Start}, streams: make(map[uint64]struct{}), idle: make(map[string]int64)}
+		if w.By == traces.ByChannel || w.By == traces.ByLook {
+			c.Device = &w.Device
+		}
 		g.contexts[key] = c
 	}
 	c.Works++
 	c.Margin = max(c.Margin, w.Margin)
-	if len(c.streams) < maxContexts && w.Kernel == "" {
+	if len(c.streams) < maxContexts && w.By != traces.ByProbe {
 		c.streams[w.Stream] = struct{}{}
 	}
 	if w.Start > c.Last {
-		if w.Kernel == "" { // else it is not known who launched it
+		if w.By == traces.ByEvent { // else it is not known who launched it
 			g.idle(c, threadKey{w.pid, w.tid}, c.Last, w.Start)
 		}
 		c.Last = w.Start
@@ -224,6 +238,9 @@ func (g *GPUTimes) place(w *pendingWork) {
 
 // contextOf returns the context of a work. Where it is not known, it is the only one of the process.
 func (g *GPUTimes) contextOf(w *pendingWork) contextKey {
+	if w.By == traces.ByChannel || w.By == traces.ByLook {
+		return contextKey{w.pid, ^uint64(uint32(w.Device))}
+	}
 	key, unknown := contextKey{w.pid, w.Context}, contextKey{pid: w.pid}
 	switch c := g.contexts[unknown]; {
 	case w.Context == 0 && c == nil:
@@ -287,7 +304,7 @@ func (g *GPUTimes) Report() (contexts []GPUTime, kinds []WorkTime) {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.First, b.First), cmp.Compare(a.Context, b.Context))
 	})
 	for key, k := range g.kinds {
-		if g.kinds[workKey{key.name, true}] == nil || key.probe || !k.Kernel {
+		if g.kinds[workKey{key.name, traces.ByProbe}] == nil || key.by != traces.ByEvent || !k.Kernel {
 			kinds = append(kinds, *k)
 		}
 	}

@@ -2,6 +2,7 @@ package export
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -45,7 +46,7 @@ const maxLanes = 16
 
 // streamOf returns the handle of the work's stream, or one that no stream has, for such a track.
 func (l *probedLanes) streamOf(pid int32, w *traces.Work) uint64 {
-	if w.Kernel == "" {
+	if w.By != traces.ByProbe {
 		return w.Stream
 	}
 	if *l == nil || len(*l) >= maxTasks {
@@ -72,7 +73,9 @@ type gpuWork struct {
 	task taskKey
 	name string
 	by   string // the call
-	flow uint64 // 0: none
+	// detail is of a work that was seen from outside.
+	detail traces.WorkDetail
+	flow   uint64 // 0: none
 }
 
 // launching notes which arrow leads from a launch that is drawn.
@@ -90,8 +93,13 @@ func (t *Timeline) work(ev *traces.Event) {
 		return // no recorder says so
 	}
 	key := callKey{w.task, w.Call}
-	w.flow = t.gpu.flows[key]
-	delete(t.gpu.flows, key)
+	if w.By == traces.ByEvent {
+		w.flow = t.gpu.flows[key]
+		delete(t.gpu.flows, key)
+	}
+	if ev.Data != "" {
+		w.detail = ev.Detail()
+	}
 	name, kernel := t.tracker.Describe(ev)
 	if kernel {
 		name = cmp.Or(t.kernelName(name), "(unknown kernel)")
@@ -136,16 +144,32 @@ func (t *Timeline) drawWork(w *gpuWork) {
 	if w.flow != 0 {
 		o.flowTo(w.flow)
 	}
-	if w.Kernel != "" {
+	switch w.By {
+	case traces.ByProbe:
 		o.str("by", "a probe")
 		o.int("launch", int64(w.Launch))
-	} else {
+	case traces.ByChannel:
+		o.str("by", "the channel")
+		o.str("the end is", w.detail.End)
+		o.int("end may be off by, ns", w.EndMargin)
+	case traces.ByLook:
+		o.str("by", "a look, for which the time since the one before stands")
+	default:
 		o.str("by", w.by)
 		o.int("thread", int64(w.task.tid))
 		o.int("after the call began, ns", w.Start-w.Call)
 	}
+	if d := &w.detail; len(d.Grid) > 0 {
+		o.str("grid", fmt.Sprint(d.Grid))
+		o.str("block", fmt.Sprint(d.Block))
+	}
+	if w.detail.Named != "" {
+		o.str("name from", w.detail.Named)
+	}
 	o.int("start may be off by, ns", w.Margin)
-	o.hex("context", w.Context)
+	if w.Context != 0 {
+		o.hex("context", w.Context)
+	}
 	o.finish(start)
 	o.start(s.seq, end, typeEnd)
 	o.finish(end)
@@ -177,6 +201,9 @@ func gpuStreamName(handle uint64) string {
 		return "GPU, kernels by probes"
 	case lane < maxLanes:
 		return "GPU, kernels by probes, at the same time " + strconv.FormatUint(lane, 10)
+	}
+	if device, channel, ok := traces.StreamChannel(handle); ok {
+		return fmt.Sprintf("GPU %d, channel %d", device, channel)
 	}
 	if handle == 0 {
 		return "GPU, default stream"

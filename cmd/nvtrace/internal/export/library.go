@@ -356,11 +356,15 @@ func (p *Profile) work(ev *traces.Event) {
 	default:
 		s = p.newSample(append(p.appendStack([]*profile.Location{key.leaf}, stack), key.program))
 		stream := "0x" + strconv.FormatUint(w.Stream, 16)
-		if w.Kernel != "" {
+		if w.By == traces.ByProbe {
 			stream = "not known"
 		}
+		device := p.tracker.Names.Device(ev.PID, w.Context)
+		if number, channel, ok := traces.StreamChannel(w.Stream); ok {
+			stream, device = "channel "+strconv.Itoa(channel), number
+		}
 		p.label(s, k.task, "kernel", clean(name), "stream", stream, "context", "0x"+strconv.FormatUint(w.Context, 16))
-		if device := p.tracker.Names.Device(ev.PID, w.Context); device >= 0 {
+		if device >= 0 {
 			s.Label["device"] = []string{strconv.Itoa(int(device))}
 		}
 		p.samples[key] = s

@@ -54,21 +54,23 @@ type (
 	}
 	// gpuRow is what a GPU did for a call, in table gpu.
 	gpuRow struct {
-		t       int64
-		time    int64
-		dur     int64
-		pid     int32
-		tid     int32
-		call    int64
-		stream  int64
-		context int64
-		kernel  string
-		symbol  string
-		by      string
-		bytes   int64
-		margin  int64
-		device  int32
-		launch  int64
+		t          int64
+		time       int64
+		dur        int64
+		pid        int32
+		tid        int32
+		call       int64
+		stream     int64
+		context    int64
+		kernel     string
+		symbol     string
+		by         string
+		bytes      int64
+		margin     int64
+		endMargin  int64
+		end, named string
+		device     int32
+		launch     int64
 	}
 	// stackRow is a function that had been called where a library call was made, or where a
 	// thread waited in one, in table stacks.
@@ -262,6 +264,9 @@ var gpuRowColumns = []column[gpuRow]{
 	int64s("margin", func(r *gpuRow) int64 { return r.margin }),
 	int32s("device", func(r *gpuRow) int32 { return r.device }),
 	int64s("launch", func(r *gpuRow) int64 { return r.launch }),
+	int64s("end_margin", func(r *gpuRow) int64 { return r.endMargin }),
+	maybeTexts("end", func(r *gpuRow) string { return r.end }),
+	maybeTexts("named", func(r *gpuRow) string { return r.named }),
 }
 
 // ioctlRowColumns are the columns of a ioctlRow.
@@ -566,8 +571,12 @@ func (t *Tables) work(ev *traces.Event) {
 		t: w.Start, time: t.start + w.Start, dur: w.Dur, pid: ev.PID, tid: ev.TID, call: w.Call, stream: int64(w.Stream), context: int64(w.Context),
 		by: clean(clip(ev.Name, maxName)), margin: w.Margin, device: t.tracker.Names.Device(ev.PID, w.Context), launch: int64(w.Launch),
 	}
-	if w.Kernel != "" {
-		r.by = "probe"
+	if w.By != traces.ByEvent {
+		r.by = w.By.String()
+	}
+	if w.By == traces.ByChannel || w.By == traces.ByLook {
+		d := ev.Detail()
+		r.device, r.endMargin, r.end, r.named = w.Device, w.EndMargin, t.shared([]byte(d.End)), t.shared([]byte(d.Named))
 	}
 	if symbol, kernel := t.tracker.Describe(ev); kernel {
 		r.kernel, r.symbol = clean(clip(t.demangle(symbol), maxText)), clean(clip(symbol, maxText))

@@ -646,6 +646,8 @@ func (t *Timeline) remarkName(ev *traces.Event) string {
 		return "exit " + strconv.FormatInt(ev.Ret>>8&0xff, 10)
 	case traces.KindSignal:
 		return "signal " + strconv.FormatInt(ev.Ret, 10)
+	case traces.KindSampled:
+		return "what looks from outside came to"
 	case traces.KindThread:
 		return "called " + clip(ev.Text, maxName)
 	case traces.KindNote:
