@@ -225,6 +225,18 @@ func FuzzScribble(f *testing.F) {
 			return
 		}
 		v.Look(false)
+		now := int64(0)
+		w, err := NewWatch(v.memory, func() int64 { now += 1000; return now }, func(s *Span) {
+			if s.Work.Kind == KernelSpan && s.Work.Program == 0 {
+				t.Errorf("a kernel without a program: %+v", s)
+			}
+		})
+		if err == nil {
+			w.follow = seed%3 == 0
+			for range 8 {
+				_ = w.Look() // memory may be gone
+			}
+		}
 		list := v.Pieces(8)
 		for _, cp := range list {
 			r := v.Reader(cp.Of)

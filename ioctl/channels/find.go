@@ -70,6 +70,28 @@ const (
 // allZero reports whether all bytes are 0.
 func allZero(b []byte) bool { return !slices.ContainsFunc(b, func(v byte) bool { return v != 0 }) }
 
+// SharedData returns what the driver tells of the GPU, if the process has one GPU: the pages of several look the
+// same.
+func SharedData(m Memory) (channel.SharedData, bool) {
+	maps, err := m.Maps()
+	if err != nil {
+		return channel.SharedData{}, false
+	}
+	var found channel.SharedData
+	n := 0
+	b := make([]byte, channel.SharedDataSize)
+	for _, mapping := range maps {
+		if mapping.Path != "/dev/nvidiactl" || !mapping.Read || mapping.Write || mapping.Private || mapping.End-mapping.Start != pageSize || m.Read(mapping.Start, b) != nil {
+			continue
+		}
+		if s, ok := channel.ParseSharedData(b); ok {
+			found = s
+			n++
+		}
+	}
+	return found, n == 1
+}
+
 // ringOf finds the ring that a USERD belongs to among the pages before it. It returns false if u is
 // none that was used.
 func ringOf(m Memory, s *space, mapping *proc.Mapping, userData uint64, u channel.UserData) (ring uint64, entries int, ok bool) {

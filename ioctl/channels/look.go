@@ -136,8 +136,8 @@ func (c *Channel) words(m Memory, p *Piece) {
 // A moment is what semaphores were at one time: the pages that were read then.
 type moment map[uint64][]byte
 
-// maxSemaphorePages is how many pages of semaphores of a channel are read at once.
-const maxSemaphorePages = 16
+// maxPagesOfLook is how many pages of semaphores of a channel are read at once.
+const maxPagesOfLook = 16
 
 // snapshot reads the pages with the channel's semaphores.
 func (c *Channel) snapshot(m Memory) moment {
@@ -154,7 +154,7 @@ func (c *Channel) snapshot(m Memory) moment {
 // word reads 64 bits of a semaphore at the moment, or now if its page wasn't read then.
 func (j *judgement) word(address uint64) (uint64, error) {
 	page := address &^ (pageSize - 1)
-	if len(j.c.semaphores) < maxSemaphorePages {
+	if len(j.c.semaphores) < maxPagesOfLook {
 		j.c.semaphores[page] = true
 	}
 	if b := j.at[page]; b != nil && address%pageSize <= pageSize-8 {

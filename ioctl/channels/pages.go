@@ -1,96 +1,108 @@
 package channels
 
-import (
-	"encoding/binary"
-	"slices"
-)
+import "slices"
 
-// semaphorePages are the pages of memory that a look reads, all at one time: those with trackers first,
-// as the semaphore of a kernel's end is reset before the kernel's tracker is written.
+// semaphorePages are the semaphores as the latest observation has them, and which pages are wanted.
 type semaphorePages struct {
-	trackers, others []uint64
-	index            map[uint64]int // of a page in buffer
-	buffer           []byte
-	addresses        []uint64
-	changed          bool // there are others since the latest look
+	ends, trackers []uint64
+	used           map[uint64]uint64 // by page, the observation that wanted it last
+	late           map[uint64]*words // by page: trackers, and what was read after them
+	early          map[uint64]*words // what was read before the trackers
+	count          uint64            // observations
+	changed        bool
 }
 
-// maxSemaphorePagesRead is how many pages a look reads.
-const maxSemaphorePagesRead = 64
+// words are a page.
+type words [pageSize / 8]uint64
 
-// want has the page of an address read from the next look on.
+const (
+	maxSemaphorePages = 64
+	forgetAfter       = 1 << 16 // observations after which a page that nobody wants is no longer read
+)
+
+func pageOf(address uint64) uint64 { return address &^ (pageSize - 1) }
+
+// want has the page of an address read.
 func (p *semaphorePages) want(address uint64, tracker bool) {
-	page := address &^ (pageSize - 1)
-	if slices.Contains(p.trackers, page) || slices.Contains(p.others, page) && !tracker || len(p.trackers)+len(p.others) >= maxSemaphorePagesRead {
+	page := pageOf(address)
+	if p.used == nil {
+		p.used = map[uint64]uint64{}
+	}
+	if _, ok := p.used[page]; ok && (!tracker || slices.Contains(p.trackers, page)) {
+		p.used[page] = p.count
 		return
 	}
-	p.others = slices.DeleteFunc(p.others, func(a uint64) bool { return a == page })
+	if len(p.used) >= maxSemaphorePages {
+		return
+	}
 	if tracker {
+		p.ends = slices.DeleteFunc(p.ends, func(a uint64) bool { return a == page })
 		p.trackers = append(p.trackers, page)
 	} else {
-		p.others = append(p.others, page)
+		p.ends = append(p.ends, page)
 	}
+	p.used[page] = p.count
 	p.changed = true
 }
 
-// A gatherer reads many pages in one step.
-type gatherer interface {
-	ReadPages(addresses []uint64, b []byte) error
-}
-
-// read reads the pages.
-func (p *semaphorePages) read(m Memory) error {
-	if p.changed {
-		p.changed = false
-		p.addresses = slices.Concat(p.trackers, p.others)
-		p.index = make(map[uint64]int, len(p.addresses))
-		for i, a := range p.addresses {
-			p.index[a] = i
-		}
-		p.buffer = make([]byte, pageSize*len(p.addresses))
+// list returns the pages that are to be read, nil if they are the same as before.
+func (p *semaphorePages) list() *pageList {
+	if p.count%forgetAfter == 0 {
+		p.ends = slices.DeleteFunc(p.ends, func(a uint64) bool {
+			old := p.count-p.used[a] > forgetAfter
+			if old {
+				delete(p.used, a)
+				p.changed = true
+			}
+			return old
+		})
 	}
-	if len(p.addresses) == 0 {
-		_, err := m.Maps()
-		return err
-	}
-	if g, ok := m.(gatherer); ok && g.ReadPages(p.addresses, p.buffer) == nil {
+	if !p.changed {
 		return nil
 	}
-	failed := error(nil)
-	gone := map[uint64]bool{}
-	for i, a := range p.addresses {
-		b := p.buffer[i*pageSize : (i+1)*pageSize]
-		if err := m.Read(a, b); err != nil {
-			gone[a], failed = true, err
-			delete(p.index, a)
+	p.changed = false
+	return newPageList(slices.Clone(p.ends), slices.Clone(p.trackers))
+}
+
+// take takes in what an observation has shown.
+func (p *semaphorePages) take(o *observation) {
+	p.count++
+	if o.fresh != nil {
+		p.late, p.early = map[uint64]*words{}, map[uint64]*words{}
+		for _, a := range o.fresh.order {
+			p.late[a] = new(words)
+		}
+		for _, a := range o.fresh.ends {
+			p.early[a] = new(words)
 		}
 	}
-	if len(gone) == len(p.addresses) {
-		return failed
+	for _, w := range o.words {
+		pages := p.late
+		if w.early {
+			pages = p.early
+		}
+		pages[pageOf(w.address)][w.address%pageSize/8] = w.value
 	}
-	if len(gone) > 0 { // which the process has unmapped
-		p.trackers = slices.DeleteFunc(p.trackers, func(a uint64) bool { return gone[a] })
-		p.others = slices.DeleteFunc(p.others, func(a uint64) bool { return gone[a] })
-		p.changed = true
-	}
-	return nil
 }
 
-// value returns 32 bits as the look has read them.
-func (p *semaphorePages) value(address uint64) (uint32, bool) {
-	i, ok := p.index[address&^(pageSize-1)]
-	if !ok || address%pageSize > pageSize-4 {
+// value returns the 32 bits of a semaphore, read after the trackers, or with early before them.
+func (p *semaphorePages) value(address uint64, early bool) (uint32, bool) {
+	page := p.late[pageOf(address)]
+	if early && p.early[pageOf(address)] != nil {
+		page = p.early[pageOf(address)]
+	}
+	if page == nil {
 		return 0, false
 	}
-	return binary.LittleEndian.Uint32(p.buffer[uint64(i)*pageSize+address%pageSize:]), true
+	return uint32(page[address%pageSize/8] >> (address & 4 * 8)), true
 }
 
-// tracker returns a semaphore of four words as the look has read it.
+// tracker returns a semaphore of four words.
 func (p *semaphorePages) tracker(address uint64) (value uint32, time uint64, ok bool) {
-	i, ok := p.index[address&^(pageSize-1)]
-	if !ok || address%pageSize > pageSize-16 {
+	page := p.late[pageOf(address)]
+	if page == nil || address%8 != 0 || address%pageSize > pageSize-16 {
 		return 0, 0, false
 	}
-	b := p.buffer[uint64(i)*pageSize+address%pageSize:]
-	return binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint64(b[8:]), true
+	i := address % pageSize / 8
+	return uint32(page[i]), page[i+1], true
 }

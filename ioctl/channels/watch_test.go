@@ -1,10 +1,13 @@
 package channels
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"nvtrace/ioctl/channels/internal/snapshot"
 	"nvtrace/ptrace/proc"
@@ -170,11 +173,11 @@ func (l *machineLine) over(n int) { l.m.write32(l.slots[n], slotAfter) }
 func (m *machine) watch(t testing.TB, follow bool) (*Watch, *[]Span) {
 	t.Helper()
 	var spans []Span
-	w, err := NewWatch(m)
+	w, err := NewWatch(m, func() int64 { return m.host }, func(s *Span) { spans = append(spans, *s) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Follow, w.Now, w.Took = follow, func() int64 { return m.host }, func(s *Span) { spans = append(spans, *s) }
+	w.follow = follow
 	if w.Channels() != len(m.lines) {
 		t.Fatalf("%d channels are found, want %d", w.Channels(), len(m.lines))
 	}
@@ -260,7 +263,7 @@ func TestFollow(t *testing.T) {
 	near("the second begin", b.Start, second, b.Margin)
 	near("the first end", a.Start+a.Dur, second-launchLatency, a.EndMargin+a.Margin)
 	near("the second end", b.Start+b.Dur, end, b.EndMargin+b.Margin)
-	if a.Margin > 1500 || b.EndMargin > 1000 || a.EndMargin != latencyMargin {
+	if a.Margin > 1500 || b.EndMargin > 2200 || a.EndMargin != latencyMargin {
 		t.Errorf("margins are %d, %d and %d: looks were 1000 ns apart", a.Margin, a.EndMargin, b.EndMargin)
 	}
 	c := w.Counts()[1]
@@ -360,7 +363,7 @@ func TestFollowCopy(t *testing.T) {
 	if spanText(&s) != "1 copy 1048576 stamped" {
 		t.Error(spanText(&s))
 	}
-	if d := s.Start - start; d < -s.Margin || d > s.Margin || s.Margin > 3000 {
+	if d := s.Start - start; d < -s.Margin || d > s.Margin || s.Margin > 25000 {
 		t.Errorf("the begin is %d ns off, the margin %d", d, s.Margin)
 	}
 	if d := s.Start + s.Dur - end; d < -s.EndMargin || d > s.EndMargin || s.EndMargin > 1500 {
@@ -379,11 +382,10 @@ func TestWatchSnapshots(t *testing.T) {
 		}
 		now := int64(0)
 		got := map[string]int{}
-		w, err := NewWatch(s)
+		w, err := NewWatch(s, func() int64 { now += 1000; return now }, func(s *Span) { got[fmt.Sprintf("%d %v", s.Channel, s.Work.Kind)]++ })
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Now, w.Took = func() int64 { now += 1000; return now }, func(s *Span) { got[fmt.Sprintf("%d %v", s.Channel, s.Work.Kind)]++ }
 		const looks = 10
 		for range looks {
 			if err := w.Look(); err != nil {
@@ -451,5 +453,117 @@ func BenchmarkWatch(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// lively is a machine that goes on while it is looked at.
+type lively struct {
+	*machine
+	mu sync.Mutex
+}
+
+func (m *lively) Read(address uint64, b []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machine.Read(address, b)
+}
+
+// TestFollowLive follows a machine while it works, and holds what is told against what it did.
+func TestFollowLive(t *testing.T) {
+	m := &lively{machine: begun(4)}
+	start := time.Now()
+	now := func() int64 { return 1e9 + int64(time.Since(start)) }
+	m.host = now()
+	var spans []Span
+	w, err := NewWatch(m, now, func(s *Span) { spans = append(spans, *s) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	type truth struct{ begin, end int64 }
+	const n = 300
+	did := make([]truth, n)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { // the GPU, and the program
+		defer stop()
+		l := m.lines[2]
+		do := func(f func()) int64 {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.host = now()
+			f()
+			return m.host
+		}
+		pause := func(d time.Duration) {
+			for until := time.Now().Add(d); time.Now().Before(until); {
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+		pause(300 * time.Millisecond) // until the channels are known
+		for i := range n {
+			do(func() { l.launch(0x7f0000002000+uint64(i)<<8, false) })
+			did[i].begin = do(l.pass)
+			pause(time.Duration(100+i%7*100) * time.Microsecond)
+			did[i].end = do(func() { l.over(i + 1) })
+			pause(time.Duration(i%5*100) * time.Microsecond)
+		}
+		pause(50 * time.Millisecond)
+	}()
+	if err := w.Follow(ctx, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	c := w.Counts()[2]
+	missed := 0
+	for _, k := range c.Missed {
+		missed += int(k)
+	}
+	if c.Completions != n || c.Skipped != 0 || len(spans)+missed != n || len(spans) < n/10 {
+		t.Fatalf("%d completions, %d skipped, %d spans, %d missed; want %d in all", c.Completions, c.Skipped, len(spans), missed, n)
+	}
+	outside := 0
+	for _, s := range spans {
+		d := did[(s.Work.Program-0x7f0000002000)>>8]
+		begin, end := s.Start-d.begin, s.Start+s.Dur-d.end
+		if begin > s.Margin || begin < -s.Margin || end > s.EndMargin+s.Margin || end < -s.EndMargin-s.Margin {
+			outside++
+			t.Logf("begin off by %d (margin %d), end by %d (margin %d)", begin, s.Margin, end, s.EndMargin)
+		}
+	}
+	if outside > len(spans)/50 { // the clocks may still have been compared badly at first
+		t.Errorf("%d spans of %d are outside of their margins", outside, len(spans))
+	}
+}
+
+// BenchmarkDigest understands what looks without pause show of a channel that gets launches: what one costs, when
+// 19 other channels are idle.
+func BenchmarkDigest(b *testing.B) {
+	m := begun(20)
+	w, spans := m.watch(b, true)
+	l := m.lines[3]
+	var looks []*observation
+	step := func() {
+		m.host += 3000
+		ob, err := w.observer.look(false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if ob != nil {
+			looks = append(looks, ob)
+		}
+	}
+	for b.Loop() {
+		b.StopTimer()
+		looks = looks[:0]
+		l.push = systemBase + 0x40_0000 + uint64(l.put%64)*0x1000
+		l.launch(0x7f0000002000, false)
+		step()
+		l.pass()
+		step()
+		l.over(int(l.passed) - 1)
+		step()
+		*spans = (*spans)[:0]
+		b.StartTimer()
+		for _, ob := range looks {
+			w.digest(ob)
+		}
 	}
 }
