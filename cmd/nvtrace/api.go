@@ -335,15 +335,17 @@ func (s *logSink) variables() []api.Variable {
 // summaryJSON is a summary with its library calls.
 type summaryJSON struct {
 	*ioctl.Report
-	Verdict   *verdict       `json:"verdict"`
-	API       *api.Report    `json:"api,omitempty"`
-	Probes    *foundJSON     `json:"probes,omitempty"`
-	Variables []api.Variable `json:"variables,omitempty"`
+	Verdict *verdict    `json:"verdict"`
+	API     *api.Report `json:"api,omitempty"`
+	Probes  *foundJSON  `json:"probes,omitempty"`
+	// Sampled is what looks from outside came to, by process.
+	Sampled   map[int]*traces.Sampled `json:"sampled,omitempty"`
+	Variables []api.Variable          `json:"variables,omitempty"`
 }
 
 // withAPI adds the library calls, if there were any, to a summary for JSON.
 func (s *logSink) withAPI(r *ioctl.Report) any {
-	return summaryJSON{r, s.verdict(r), s.apiReport(), s.observer.found.json(), s.variables()}
+	return summaryJSON{r, s.verdict(r), s.apiReport(), s.observer.found.json(), s.observer.sampled, s.variables()}
 }
 
 // writeEnv draws the table of environment variables.

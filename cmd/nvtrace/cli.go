@@ -55,6 +55,7 @@ func verbs() []verb {
 		{"stat", "[flags] -- command [args]", "count what a program does: launches, copies, waits, memory, failures", statVerb},
 		{"top", "[flags] -- command [args] | PID", "show each second what processes do with the GPU", topVerb},
 		{"ps", "[flags] [PID...]", "say what the GPU is at for processes that run, from outside", psVerb},
+		{"sample", "[flags] PID | -- command [args]", "say how long GPUs are at which kernels, by looks from outside: nothing is stopped", sampleVerb},
 		{"where", "[flags] PID", "say what a process's GPU channels and threads are at: is it hung, and in what", whereVerb},
 		{"pushbuffer", "[flags] PID", "print what a process handed to the GPU's channels last", pushbufferVerb},
 		{"report", "[flags] run.nvt", "print the summary of a recording", reportVerb},
@@ -160,7 +161,7 @@ func tracesCommand(args []string) bool {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || scriptFile(args[0]) {
 		return true
 	}
-	return slices.Contains([]string{"run", "tool", "stat", "top"}, args[0])
+	return slices.Contains([]string{"run", "tool", "stat", "top", "sample"}, args[0])
 }
 
 // noVerb says what may have been meant by a first word that is no verb. The

@@ -70,6 +70,7 @@ nvtrace/examples/events      < nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/
 nvtrace/cmd/nvtrace/internal/export < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
 nvtrace/cmd/nvtrace/internal/units <
 nvtrace/cmd/nvtrace/internal/look < nvtrace/cmd/nvtrace/internal/units nvtrace/fatbin nvtrace/ioctl/channels nvtrace/ptrace/outside nvtrace/ptrace/proc nvtrace/rm/channel nvtrace/traces/escape
+nvtrace/cmd/nvtrace/internal/sample < nvtrace/ioctl/channels nvtrace/traces
 nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/channels nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/helper nvtrace/nvattach/hostmaps nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx nvtrace/nvattach/owned github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 

@@ -96,7 +96,7 @@ func TestLiveProbes(t *testing.T) {
 				[]string{fmt.Sprintf("@waits: %d", rounds), fmt.Sprintf("@[0]: %d", 10*rounds), fmt.Sprintf("@[2]: %d", rounds)},
 			},
 			{[]string{"stat"}, []string{"waits for the GPU", fmt.Sprintf("%d      allocations", 10*rounds), fmt.Sprintf("%d      frees", 9*rounds), fmt.Sprintf("%d      failed calls", rounds)}},
-			{[]string{"top"}, []string{fmt.Sprintf("FAILED %d\n", rounds)}},
+			{[]string{"top", "--api"}, []string{fmt.Sprintf("FAILED %d\n", rounds)}},
 		} {
 			cmd := exec.Command(nvtrace, append(tt.args, "-p", pid)...)
 			stderr, err := cmd.StderrPipe()

@@ -68,6 +68,7 @@ type meter struct {
 	timed   bool                 // GPUs are timed
 	driver  bool                 // calls of it are counted
 	runtime bool                 // and of the runtime, of a process that calls no driver
+	outside bool                 // nothing is known but what looks from outside show
 	worked  map[int32]*busy      // when GPUs did
 	waits   map[int32]*busy      // when threads waited for them
 	live    map[memoryKey]uint64 // bytes that calls have allocated
@@ -138,6 +139,8 @@ func (m *meter) add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Na
 		if ev.Flags&traces.FlagUnfinished == 0 {
 			m.work(p, ev)
 		}
+	case traces.KindSampled:
+		m.sampled(p, ev)
 	case traces.KindExec:
 		m.exe[ev.PID] = ev.Path
 	case traces.KindExit:
@@ -158,6 +161,24 @@ func (m *meter) work(p *counters, ev *traces.Event) {
 	m.timed = true
 	w := ev.Work()
 	p.busy += m.busyOf(m.worked, ev.PID).add(w.Start, w.Start+w.Dur)
+	if w.By == traces.ByChannel || w.By == traces.ByLook {
+		m.outside = true
+		named(m.kernels, ev.PID, cmp.Or(w.Kernel, "copy"))
+	}
+}
+
+// sampled counts what looks from outside have found so far.
+func (m *meter) sampled(p *counters, ev *traces.Event) {
+	r := ev.Sampled()
+	if r == nil {
+		return
+	}
+	m.outside, m.timed = true, true
+	done := uint64(0)
+	for _, c := range r.Channels {
+		done += c.Done
+	}
+	p.launches = max(p.launches, done)
 }
 
 // busyOf returns the times of a process, nil where there is no room for one more.

@@ -17,6 +17,7 @@ import (
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
+	"nvtrace/traces"
 	"nvtrace/traces/escape"
 )
 
@@ -73,6 +74,9 @@ func (l *layout) cut(n, few int) int {
 
 // writeReport draws a summary: what the run comes to, then the tables.
 func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
+	if len(s.observer.sampled) > 0 {
+		return s.writeSampled(w, l)
+	}
 	if noDevices(r) && s.apiReport() == nil && s.observer.found.json() == nil {
 		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
 			return err
@@ -131,6 +135,16 @@ func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
 		}
 	}
 	return l.writeTail(w, r)
+}
+
+// writeSampled draws what looks from outside came to, which are all that such a recording has.
+func (s *logSink) writeSampled(w io.Writer, l *layout) error {
+	for _, pid := range sortedKeys(s.observer.sampled) {
+		if err := writeSampled(w, l, pid, s.observer.sampled[pid]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // noDevices reports whether no device of NVIDIA's was touched.
@@ -354,8 +368,12 @@ func workRows(g *gpuTimes) (rows [][]string) {
 		if k.Kernel {
 			name = fatbin.Demangle(name)
 		}
+		times, mean, longest := count(k.Works), duration(k.Total/int64(max(k.Works, 1))), duration(k.Max)
+		if k.By == traces.ByLook.String() { // how many there were isn't known
+			times, mean, longest = count(k.Works)+" looks", "", ""
+		}
 		rows = append(rows, []string{
-			count(k.Works), duration(k.Total), duration(k.Total / int64(max(k.Works, 1))), duration(k.Max), strings.TrimSuffix(percentText(k.Total, all), " %"), name,
+			times, duration(k.Total), mean, longest, strings.TrimSuffix(percentText(k.Total, all), " %"), name,
 		})
 	}
 	return rows
@@ -367,7 +385,7 @@ func (g *gpuTimes) shortByEvents() bool {
 	const short = 10_000 // ns
 	events := slices.ContainsFunc(g.Contexts, func(c api.GPUTime) bool { return c.Streams > 0 })
 	return events && slices.ContainsFunc(g.Works, func(k api.WorkTime) bool {
-		return k.Kernel && k.Works > 0 && k.Total/int64(k.Works) < short
+		return k.Kernel && !k.Probe && k.By == "" && k.Works > 0 && k.Total/int64(k.Works) < short
 	})
 }
 

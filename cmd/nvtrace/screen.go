@@ -21,6 +21,7 @@ type screen struct {
 	waited  int64  // time in which a thread of any waited, since the last time
 	before  int64  // and until then
 	timed   bool   // GPUs are timed
+	outside bool   // nothing is known but what looks from outside show
 	prev    map[int32]counters
 	kernels rates
 	calls   rates
@@ -105,9 +106,18 @@ var busyColumn = column{"GPU%", 6, func(r *screenRow) float64 { return float64(r
 	return fmt.Sprintf("%.0f", 100*float64(r.d.busy)/1e9/r.seconds)
 }}
 
+// outsideColumns are all that looks from outside know.
+var outsideColumns = []column{
+	busyColumn,
+	perSecond(func(d *counters) uint64 { return d.launches }).called("WORK/s"),
+}
+
 // columns are those of the table now.
 func (s *screen) columns() []column {
-	if !s.timed {
+	switch {
+	case s.outside:
+		return outsideColumns
+	case !s.timed:
 		return columns
 	}
 	return append([]column{busyColumn}, columns...)
@@ -146,9 +156,12 @@ func (s *screen) update(sink *logSink, period, elapsed time.Duration) {
 	seconds := max(period.Seconds(), 1e-3)
 	s.elapsed, s.failed = elapsed, m.all.failed
 	s.waited, s.before = m.spent.syncs.time()-s.before, m.spent.syncs.time()
+	s.outside = m.outside
 	if m.timed && !s.timed {
 		s.timed = true
-		s.sort++ // the column that it was
+		if !s.outside {
+			s.sort++ // the column that it was
+		}
 	}
 	old := s.prev
 	s.prev, s.rows = make(map[int32]counters), s.rows[:0]
@@ -223,7 +236,8 @@ func (s *screen) draw(width, height int) []string {
 	case s.help:
 		for _, l := range []string{
 			"",
-			"  GPU%       time in which a GPU worked for it (with --gpu-times=events)",
+			"  GPU%       time in which a GPU worked for it (with -p PID alone, or --gpu-times=events)",
+			"  WORK/s     submissions that GPUs are through with: launches, copies, events",
 			"  KERN/s     launches of kernels and graphs",
 			"  WAIT%      time in which at least one thread waited for the GPU",
 			"  TO, FROM   bytes copied to and from the GPU, a second",
@@ -283,6 +297,9 @@ func (s *screen) draw(width, height int) []string {
 // drawInside draws what the marked process launches and calls most, and from where.
 func (s *screen) drawInside(lines []string, width, height int) []string {
 	parts := 2
+	if s.outside {
+		parts = 1
+	}
 	if len(s.stacks.all) > 0 {
 		parts = 3
 	}
@@ -301,6 +318,10 @@ func (s *screen) drawInside(lines []string, width, height int) []string {
 		for _, k := range keys[:min(len(keys), room)] {
 			lines = append(lines, clip(fmt.Sprintf("%9s %12s  %s", rateText(float64(r.since[k])/max(r.took, 1e-3)), grouped(r.all[k]), printable(name(k.name))), width))
 		}
+	}
+	if s.outside {
+		part("LOOKS AT KERNELS", &s.kernels, kernelText)
+		return append(lines, clip("Enter or Esc back  q quit", width))
 	}
 	part("KERNELS", &s.kernels, kernelText)
 	asIs := func(s string) string { return s }

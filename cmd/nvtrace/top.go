@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/ioctl"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // topVerb shows what processes do, while they do it.
@@ -18,7 +20,55 @@ func topVerb(e *env, args, command []string) int {
 	if command == nil && len(args) == 1 && !isPID(args[0]) && isRecording(args[0]) {
 		return e.fail(exitFailed, "%q: top shows what runs; of a recording: nvtrace stat %s, nvtrace report %s", args[0], args[0], args[0])
 	}
+	if pids, ok := onlyPIDs(args); ok && command == nil {
+		return e.topOutside(pids)
+	}
 	return runAs(e, "top", []string{"--top", "-q"}, "[flags of run] -- command [args] | PID", args, command)
+}
+
+// onlyPIDs returns the processes of a command line that names nothing else: their channels are looked at from
+// outside then, and nobody is stopped. Any flag beside -p asks for what needs more.
+func onlyPIDs(args []string) (pids pidList, ok bool) {
+	for i := 0; i < len(args); i++ {
+		word := strings.TrimLeft(args[i], "-")
+		value, joined := strings.CutPrefix(word, "p=")
+		switch {
+		case args[i] == word: // a bare number
+			value = word
+		case joined:
+		case word == "p" && i+1 < len(args):
+			i++
+			value = args[i]
+		default:
+			return nil, false
+		}
+		if pids.Set(value) != nil {
+			return nil, false
+		}
+	}
+	return pids, len(pids) > 0
+}
+
+// topOutside shows what processes' channels are at.
+func (e *env) topOutside(pids pidList) int {
+	var t *top
+	f := &sampleFlags{pids: pids, every: 10 * time.Millisecond, names: true, quiet: true}
+	defer func() {
+		if t != nil {
+			t.end()
+		}
+	}()
+	return e.sample(f, nil, func(h *traces.Header) record.Sink {
+		sink := &logSink{decoder: ioctl.NewDecoder(h), live: true, notice: func(n string) { e.notice("%s", n) }, meter: newMeter()}
+		sink.summarise(h)
+		var tty *os.File
+		if isTerminal(e.stderr) && e.getenv("TERM") != "dumb" {
+			tty, _ = os.OpenFile("/dev/tty", os.O_RDWR, 0) // else there are lines
+		}
+		t = newTop(sink, e.stderr, tty)
+		t.begin()
+		return t
+	})
 }
 
 // A top shows a table of processes every second: on a terminal in full screen, with keys,

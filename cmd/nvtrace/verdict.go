@@ -31,8 +31,9 @@ type observer struct {
 	times           *gpuTimes // what gpus came to, once there is nothing to come
 	memory          *api.Allocations
 	hang            *api.Hang
-	channels        map[int32]*channelsAt // of processes whose GPU channels were looked at, as of the latest look
-	from            int64                 // library calls from before were dropped; 0: none were
+	channels        map[int32]*channelsAt   // of processes whose GPU channels were looked at, as of the latest look
+	from            int64                   // library calls from before were dropped; 0: none were
+	sampled         map[int]*traces.Sampled // what looks from outside came to, by process
 }
 
 // channelsAt is what a process's channels were at, but for those that were idle.
@@ -149,6 +150,13 @@ func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
 		o.kernels++
 	case traces.KindChannels:
 		o.addChannels(ev)
+	case traces.KindSampled:
+		if r := ev.Sampled(); r != nil && (o.sampled[int(ev.PID)] != nil || len(o.sampled) < maxMetered) {
+			if o.sampled == nil {
+				o.sampled = make(map[int]*traces.Sampled)
+			}
+			o.sampled[int(ev.PID)] = r
+		}
 	case traces.KindGPU, traces.KindStack:
 	default:
 		o.found.add(ev)
@@ -606,7 +614,10 @@ func (v *verdict) writeGPU(line func(what, format string, args ...any)) {
 		if c.Streams > 0 { // of kernels that were timed by probes it is not known
 			where = " on " + counted(uint64(c.Streams), "stream")
 		}
-		if slices.ContainsFunc(v.GPU.Contexts, func(o api.GPUTime) bool { return o.PID == c.PID && o.Context != c.Context }) {
+		switch {
+		case c.Device != nil:
+			where = fmt.Sprintf(" on %s of GPU %d", counted(uint64(c.Streams), "channel"), *c.Device)
+		case slices.ContainsFunc(v.GPU.Contexts, func(o api.GPUTime) bool { return o.PID == c.PID && o.Context != c.Context }):
 			where += fmt.Sprintf(" of context %#x", c.Context)
 		}
 		line("GPU busy"+who, "%s of the %s from its first work to its last; %s%s", percentText(c.Busy, span), orZero(duration(span)),
