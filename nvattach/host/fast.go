@@ -200,6 +200,9 @@ func (f *fast) probe(entries, returns []*nvattach.PlannedHost) (uint64, error) {
 // errInside: a jump needs room that only a function's beginning is known to have.
 var errInside = errors.New("it is no function's beginning")
 
+// errCaller: where threads don't stop, a function whose return is watched returns to the agent.
+var errCaller = errors.New("what it does depends on its return address")
+
 // hook describes what the agent is to do at a target.
 func (f *fast) hook(x *target, a *attachments) (*agent.Hook, error) {
 	if x.hook != nil || x.slow != nil {

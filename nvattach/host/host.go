@@ -794,6 +794,9 @@ func (t *Tracer) addPlace(c *jump.Code, golang *goFile, places map[uint64]*targe
 	off, _ := c.File().Offset(addr)
 	x := t.add(places, q, off, told)
 	x.begins = x.begins || c.Begins(addr)
+	if q.Point.Returns() && c.LooksAtCaller(addr) {
+		x.slow = errCaller
+	}
 	if x.begins && c.Branches(addr) {
 		r.again = append(r.again, name)
 	}

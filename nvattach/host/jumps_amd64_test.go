@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -76,6 +77,29 @@ func TestTwice(t *testing.T) {
 		}
 		if !slices.ContainsFunc(r.said, func(s string) bool { return strings.Contains(s, "it returns more than once") }) {
 			t.Errorf("%s: said %q", glob, r.said)
+		}
+	}
+}
+
+// TestCaller: functions that look at who calls them do what they do without probes, and their returns are counted.
+func TestCaller(t *testing.T) {
+	dir := t.TempDir()
+	plugins, bin := filepath.Join(dir, "plugins"), filepath.Join(dir, "loads")
+	if err := os.Mkdir(plugins, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	compile(t, "-shared", "-fPIC", "-DLIBRARY", "-o", filepath.Join(plugins, "libplugin.so"), "testdata/loads.c")
+	compile(t, "-shared", "-fPIC", "-O1", "-DLIBRARY", "-fno-optimize-sibling-calls", "-Wl,--enable-new-dtags,-rpath,"+plugins, "-o", filepath.Join(dir, "libloads.so"), "testdata/loads.c")
+	compile(t, "-o", bin, "testdata/loads.c", "-L"+dir, "-lloads", "-Wl,-rpath,"+dir)
+	const want = "next 1\nplugin 1\n"
+	for name, n := range map[string]uint64{"dlsym": 1, "dlvsym": 1, "dlopen": 1, "dl*": 0} {
+		r := newRig(t, true, "add_enter")
+		r.at(object.HostPoint{Kind: object.HostReturn, Binary: "libc", Func: name})
+		if rc := r.run(bin); rc != 0 || r.stdout.String() != want {
+			t.Errorf("%s: status %d, %q, want %q", name, rc, &r.stdout, want)
+		}
+		if got := r.count(1); n > 0 && got != n {
+			t.Errorf("%s: %d returns, want %d", name, got, n)
 		}
 	}
 }

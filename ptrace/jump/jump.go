@@ -57,6 +57,7 @@ type Code struct {
 	ranges []span          // of functions
 	starts []uint64        // where something begins that is known, ascending, once each
 	twice  map[uint64]bool // where functions are that return twice, by any of their names
+	caller map[uint64]bool // the same of those that look at their caller
 	named  map[uint64]bool // where symbols of functions point
 	entry  uint64
 
@@ -70,7 +71,7 @@ type span struct{ start, end uint64 }
 
 // Read reads which functions a file has. r must stay readable as long as the Code is used.
 func Read(r io.ReaderAt) (*Code, error) {
-	c := &Code{r: r, twice: make(map[uint64]bool), named: make(map[uint64]bool)}
+	c := &Code{r: r, twice: make(map[uint64]bool), caller: make(map[uint64]bool), named: make(map[uint64]bool)}
 	var err error
 	if c.f, err = dso.Read(newBlocks(r)); err != nil {
 		return nil, err
@@ -129,6 +130,9 @@ func (c *Code) readSymbols() {
 			}
 			if returnsTwice(s.Name) {
 				c.twice[s.Addr] = true
+			}
+			if looksAtCaller(s.Name) {
+				c.caller[s.Addr] = true
 			}
 		}
 	}
@@ -267,6 +271,10 @@ func (c *Code) Returns(addr uint64) error {
 	}
 	return nil
 }
+
+// LooksAtCaller reports whether the function at an address does what it does by where it returns to, so that
+// nobody may put another return address in place of its own.
+func (c *Code) LooksAtCaller(addr uint64) bool { return c.caller[addr] }
 
 // Reasons of Returns.
 var (

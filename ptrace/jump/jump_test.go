@@ -85,6 +85,20 @@ func TestTwiceNames(t *testing.T) {
 	}
 }
 
+// TestCallerNames: functions that look at their caller by each of their names, and others that are called nearly so.
+func TestCallerNames(t *testing.T) {
+	for _, name := range []string{"dlopen", "dlmopen", "dlsym", "__dlsym", "dlvsym@@GLIBC_2.34", "dl_iterate_phdr", "mcount", "_mcount", "__fentry__"} {
+		if !looksAtCaller(name) {
+			t.Errorf("%s does not look at its caller", name)
+		}
+	}
+	for _, name := range []string{"dlclose", "dlerror", "dlopen_doit", "my_dlsym", "count", ""} {
+		if looksAtCaller(name) {
+			t.Errorf("%s looks at its caller", name)
+		}
+	}
+}
+
 // TestPadding: what compilers put between functions, and what looks like it.
 func TestPadding(t *testing.T) {
 	for _, c := range []struct {
