@@ -112,8 +112,12 @@ func (s *stood) goOn() error {
 const redZone = 128
 
 // inside reports whether a detour is within a function, which may have something below the stack pointer:
-// orig leads to what puts that back first.
-func (s *hookSite) inside() bool { return s.stop && s.back > s.orig }
+// orig leads to what puts that back first, right before back. At a function's beginning orig may lead to
+// the code of another hook, which lies anywhere.
+func (s *hookSite) inside() bool { return s.stop && s.back == s.orig+uint64(len(leaveRedZone)) }
+
+// leaveRedZone is lea 128(%rsp),%rsp.
+var leaveRedZone = []byte{0x48, 0x8d, 0xa4, 0x24, redZone, 0, 0, 0}
 
 // detour describes a site: the flag by which it stops, and where one goes on behind it.
 func (s *hookSite) detour(number int) ptrace.Detour {

@@ -16,7 +16,7 @@ import (
 type detours struct {
 	hits, returns int
 	sum           uint64
-	hook          int // 0: none; 1: before; 2: after
+	hook          int // 0: none; 1: before; 2: after; 3: after, with its code below that of the breakpoint
 }
 
 func (d *detours) set(tr *tracer) {
@@ -30,6 +30,9 @@ func (d *detours) set(tr *tracer) {
 				return
 			}
 			p, err := tr.a.Process(tk)
+			if err == nil && when == 3 {
+				err = p.lower(tk, c.Args[3])
+			}
 			if err == nil {
 				err = p.Hook(tk, c.Args[3], c.Args[4], &Hook{Name: "f"})
 			}
@@ -61,7 +64,23 @@ func (d *detours) set(tr *tracer) {
 			tr.t.Error("there is a breakpoint instruction")
 		}
 		hook(2)
+		hook(3)
 	}
+}
+
+// lower has what comes next go into an arena below the last hook's code.
+func (p *Process) lower(t *ptrace.Task, addr uint64) error {
+	for range 64 {
+		a, err := p.newArena(t, addr)
+		if err != nil {
+			return err
+		}
+		if a.base < p.hooks[len(p.hooks)-1].back {
+			p.arenas = []*arena{a}
+			return nil
+		}
+	}
+	return errors.New("no memory below")
 }
 
 // TestDetour: breakpoints at functions of all kinds, in programs that would live on, with
@@ -80,11 +99,11 @@ func TestDetour(t *testing.T) {
 		{"vfork", "vfork 43\nvfork 43\nvfork 43\nadd 3\n", 10, 10},
 		{"exit", "exit 1\nexit 2\nexit 3\nadd 3\n", 4, 1},
 	} {
-		for how := range 6 {
+		for how := range 8 {
 			t.Run(fmt.Sprint(c.how, how), func(t *testing.T) {
 				tr := newTracer(t)
-				d := &detours{hook: how % 3}
-				tr.all = how >= 3
+				d := &detours{hook: how % 4}
+				tr.all = how >= 4
 				d.set(tr)
 				if out := tr.run(bin, c.how); out != c.want {
 					t.Errorf("printed %q, want %q", out, c.want)
@@ -95,7 +114,7 @@ func TestDetour(t *testing.T) {
 				if d.hits != c.hits || d.returns != c.returns {
 					t.Errorf("%d hits, %d returns, want %d, %d", d.hits, d.returns, c.hits, c.returns)
 				}
-				if how%3 != 0 {
+				if how%4 != 0 {
 					if calls, _, _ := tr.nesting(); calls != d.hits {
 						t.Errorf("%d calls were recorded, %d hits", calls, d.hits)
 					}

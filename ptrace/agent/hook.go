@@ -298,7 +298,7 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, threads []st
 	switch {
 	case inside:
 		s.orig = room + uint64(len(stub))
-		stub = append(stub, 0x48, 0x8d, 0xa4, 0x24, redZone, 0, 0, 0) // lea 128(%rsp),%rsp
+		stub = append(stub, leaveRedZone...)
 		s.back = room + uint64(len(stub))
 	case s.stop:
 		s.back = room + uint64(len(stub))
