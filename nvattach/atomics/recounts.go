@@ -6,7 +6,7 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// A recount is a call of bpf_map_update_elem whose value is what an addition by update
+// A Recount is a call of bpf_map_update_elem whose value is what an addition by update
 // left on the stack: as the addition is made by itself, the value is counted for the
 // call, which few threads may come to.
 type Recount struct {

@@ -557,6 +557,7 @@ func (f AddField) Of(v []byte) uint64 {
 	return binary.LittleEndian.Uint64(v[f.Offset:])
 }
 
+// What joining two values of a field does.
 const (
 	JoinAdd JoinOp = iota
 	JoinOr

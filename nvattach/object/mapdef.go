@@ -275,6 +275,7 @@ func (m *MapDef) Supported() bool { return m.Layout() != layoutNone }
 // LayoutKind says how a map lies in memory.
 type LayoutKind uint8
 
+// The layouts of maps.
 const (
 	layoutNone   LayoutKind = iota
 	LayoutArray             // max_entries values, perhaps once per multiprocessor

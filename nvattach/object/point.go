@@ -79,6 +79,7 @@ func (p Point) String() string {
 }
 
 const (
+	// FuncPrefix begins a point at a device function instead of a kernel.
 	FuncPrefix = "func:"
 	// gpuProgram begins the name of every program for a GPU in bpftime's objects.
 	gpuProgram = "cuda__"

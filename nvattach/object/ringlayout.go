@@ -33,6 +33,7 @@ type RingLayout struct {
 	Size      uint64 // of a part
 }
 
+// Sizes in bytes, and marks, of a ring and its records.
 const (
 	UnitBytes       = 32
 	RecordHead      = 16

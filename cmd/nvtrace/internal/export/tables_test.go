@@ -279,7 +279,7 @@ func TestTableMemory(t *testing.T) {
 	type row struct {
 		t    int64
 		text string
-		more [40]int64
+		_    [40]int64
 	}
 	columns := []column[row]{int64s("t", func(r *row) int64 { return r.t }), texts("text", func(r *row) string { return r.text })}
 	enc, err := zstd.NewWriter(nil)
