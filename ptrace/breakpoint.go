@@ -238,8 +238,13 @@ func (tr *tracer) passInPlace(t *Task, st *site, r *Regs) bool {
 	if t.setRegs(r) != 0 {
 		return false
 	}
-	if t.poke(st.addr, st.code[:1]) != nil {
-		return tr.alive(t)
+	if err := t.poke(st.addr, st.code[:1]); err != nil {
+		if !tr.alive(t) {
+			return false
+		}
+		tr.log.Warn("a breakpoint can't be removed from a process, which ends of it", "pid", t.PID, "error", err)
+		_ = unix.Tgkill(t.PID, t.TID, unix.SIGTRAP)
+		return true
 	}
 	ok := tr.singleStep(t, st.addr)
 	if ok && t.fault == 0 && st.pushesFlags() {

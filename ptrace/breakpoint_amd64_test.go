@@ -2,12 +2,14 @@ package ptrace
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -58,22 +60,27 @@ var symbols = func() func(t testing.TB, path string) (map[string]uint64, uint64)
 func address(t testing.TB, pid int, path, name string) uint64 {
 	t.Helper()
 	syms, entry := symbols(t, path)
-	auxv, err := os.ReadFile(proc.Path(pid, "auxv"))
+	at, err := entryOf(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
+	v, ok := syms[name]
+	if !ok {
+		t.Fatalf("no symbol %s", name)
+	}
+	return v + at - entry
+}
+
+// entryOf returns where a process's program begins.
+func entryOf(pid int) (uint64, error) {
+	auxv, err := os.ReadFile(proc.Path(pid, "auxv"))
 	for ; len(auxv) >= 16; auxv = auxv[16:] {
 		const atEntry = 9 // AT_ENTRY
 		if binary.LittleEndian.Uint64(auxv) == atEntry {
-			v, ok := syms[name]
-			if !ok {
-				t.Fatalf("no symbol %s", name)
-			}
-			return v + binary.LittleEndian.Uint64(auxv[8:]) - entry
+			return binary.LittleEndian.Uint64(auxv[8:]), nil
 		}
 	}
-	t.Fatal("no entry in auxv")
-	return 0
+	return 0, errors.Join(err, errors.New("no entry in auxv"))
 }
 
 // breaker is a tape that sets breakpoints in a victim when it begins.
@@ -256,6 +263,64 @@ func TestBreakChildren(t *testing.T) {
 		})
 	}
 }
+
+// TestBreakUndumpable: an undumpable process's children, whose memory only root may open, have its breakpoints, and
+// are undumpable, too.
+func TestBreakUndumpable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it becomes another user")
+	}
+	path := build(t, "breaker")
+	syms, entry := symbols(t, path)
+	for _, mode := range []string{"forks", "vforks", "clones"} {
+		want := runPlain(t, path, "undumpable", mode)
+		hits := map[string]int{"forks": 20, "vforks": 35, "clones": 204}[mode]
+		for _, how := range []string{"breaks", "breaks-allstop"} {
+			out, err := asNobody(t, how, fmt.Sprint(syms["f_push"]-entry), path, "undumpable", mode)
+			if err != nil || out != fmt.Sprintf("%s%d hits\n", want.output, hits) {
+				t.Errorf("%s, %s: %v, %q; want %q and %d hits", mode, how, err, out, want.output, hits)
+			}
+		}
+	}
+}
+
+// breaks runs a program with a breakpoint, so far behind where it begins, and prints how often it was hit.
+func breaks(o *Options, h *tape, args []string) int {
+	distance, err := strconv.ParseUint(args[0], 0, 64)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	o.Argv, o.Rules = args[1:], nil
+	hits := 0
+	h.onTask = func(t *Task, e *TaskEvent) {
+		if e.Kind != TaskExec {
+			return
+		}
+		entry, err := entryOf(t.PID)
+		if err == nil {
+			_, err = t.SetBreakpoint(entry+distance, func(t *Task, b *Breakpoint) {
+				hits++
+				var code [1]byte
+				if n, err := t.ReadMem(b.Addr, code[:]); n != 1 {
+					h.problem(err.Error())
+				}
+			})
+		}
+		if err != nil {
+			h.problem(err.Error())
+		}
+	}
+	res, err := Run(context.Background(), o, h)
+	if err != nil || res.Status != 0 || len(h.problems) > 0 {
+		fmt.Println(err, h.problems)
+		return 1
+	}
+	fmt.Println(hits, "hits")
+	return 0
+}
+
+func init() { helpers["breaks"] = breaks }
 
 // TestBreakForkInside: a function that forks returns in both processes.
 func TestBreakForkInside(t *testing.T) {

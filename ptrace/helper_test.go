@@ -27,6 +27,8 @@ func helper(name string, args []string) int {
 	switch variant {
 	case "nofilter":
 		o.Seccomp = SeccompOff
+	case "allstop":
+		o.noCopies = true
 	case "survive":
 		o.NoExitKill = true
 	case "ends":
@@ -46,6 +48,9 @@ func helper(name string, args []string) int {
 			fmt.Println(os.Getpid())
 			_, _ = io.Copy(io.Discard, os.Stdin) // until whoever started it has gone
 		}
+	}
+	if f := helpers[name]; f != nil {
+		return f(o, h, args)
 	}
 	switch name {
 	case "run": // a minimal nvtrace
@@ -79,6 +84,9 @@ func helper(name string, args []string) int {
 	fmt.Fprintln(os.Stderr, "no such helper:", name)
 	return 99
 }
+
+// helpers are those of one architecture.
+var helpers = map[string]func(o *Options, h *tape, args []string) int{}
 
 func report(o *Options, h *tape) int {
 	h.onEnter = func(t *Task, c *Syscall) {

@@ -442,6 +442,45 @@ func (t *Task) inject(p Program) error {
 	return nil
 }
 
+// unlock opens the memory of a child that an undumpable process has forked, which nobody but root may open. The
+// child makes itself dumpable for that moment, and only if the program knows nothing between that and undumpable
+// (fs.suid_dumpable). It is at its first stop, behind the call that made it, and code is that call's instruction
+// as the parent has it. Should this process be killed in here, the child has a call's registers: a relay for that
+// would have to be written to its memory.
+func (t *Task) unlock(code func(addr uint64, buf []byte) bool) error {
+	in := &injection{t: t}
+	if e := t.getRegs(&in.saved); e != 0 {
+		return in.fail("read registers", e)
+	}
+	in.insn = in.saved.Rip - uint64(len(syscallInsn))
+	var insn [2]byte
+	if in.saved.Cs != userCS || !code(in.insn, insn[:]) || insn != syscallInsn {
+		return fmt.Errorf("system call in %d: %w: its call is not one of 64-bit code", t.TID, ErrState)
+	}
+	if e := sigmask(unix.PTRACE_GETSIGMASK, t.TID, &in.mask); e != 0 {
+		return in.fail("read signal mask", e)
+	}
+	if err := in.block(); err != nil {
+		return err
+	}
+	v, err := in.call(unix.SYS_PRCTL, unix.PR_GET_DUMPABLE)
+	if err == nil && v == 0 {
+		if _, err = in.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1); err == nil {
+			t.Proc.openMem()
+			_, err = in.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
+		}
+	}
+	if t.dead {
+		return err
+	}
+	if e := in.restore(); e != nil && err == nil {
+		err = e
+	}
+	sigmask(unix.PTRACE_SETSIGMASK, t.TID, &in.mask)
+	in.rejoin()
+	return err
+}
+
 // syscall is Task.Syscall.
 func (t *Task) syscall(nr uint64, args []uint64) (ret int64, err error) {
 	err = t.borrow(func(in *injection) error {

@@ -20,8 +20,8 @@ type remoteVec struct {
 // ReadMem reads len(buf) bytes at addr. It reads as much as is mapped without a
 // gap; n < len(buf) comes with an error. Bytes behind n are unspecified.
 //
-// Without root, the memory of a process that an undumpable one forked
-// (PR_SET_DUMPABLE) can't be read.
+// Without root, the memory of a child of an undumpable process (PR_SET_DUMPABLE) can be read
+// on x86-64 only, and there not if a filter of the program's own forbids it prctl.
 func (t *Task) ReadMem(addr uint64, buf []byte) (n int, err error) {
 	if len(buf) == 0 {
 		return 0, nil

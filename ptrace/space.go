@@ -349,7 +349,13 @@ func (tr *tracer) setMemory(t, parent *Task) {
 	}
 	if same {
 		s.join(p)
+		p.shareMem(parent.Proc)
 		return
+	}
+	if p.mem < 0 && parent.Proc.mem >= 0 && !t.first.ended() {
+		if err := t.unlock(s.read); err != nil {
+			tr.log.Debug("memory of a child that can't be dumped stays closed", "pid", p.PID, "error", err)
+		}
 	}
 	s.inherit(t, p, tr.returnsOf(t, parent))
 }

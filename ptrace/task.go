@@ -134,6 +134,16 @@ func (p *Process) openMem() {
 	}
 }
 
+// shareMem takes the memory of a process that p shares it with, if p's own can't be opened.
+func (p *Process) shareMem(with *Process) {
+	if p.mem >= 0 || with.mem < 0 {
+		return
+	}
+	if fd, err := unix.FcntlInt(uintptr(with.mem), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		p.mem = fd
+	}
+}
+
 func (p *Process) closeMem() {
 	if p.mem >= 0 {
 		unix.Close(p.mem)

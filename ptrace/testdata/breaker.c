@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -650,6 +651,11 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+	if (argc > 2 && !strcmp(argv[1], "undumpable")) {
+		prctl(PR_SET_DUMPABLE, 0);
+		argv++;
+		argc--;
+	}
 	if (argc < 2)
 		return 99;
 	rest = argv + 2;
