@@ -78,7 +78,7 @@ type sampling struct {
 	stop   context.CancelFunc
 	header *traces.Header
 	sinks  []record.Sink
-	each   time.Duration // how often sums are told of
+	each   time.Duration // how often sums are reported
 
 	mu      sync.Mutex // of what follows, and of the sinks
 	running sync.WaitGroup

@@ -19,7 +19,7 @@ import (
 // next submission, where that waited for the kernel, and else by the looks between which the kernel's
 // release came.
 type Watch struct {
-	// Took is told of each span; the span is the callee's only during the call.
+	// Took is called with each span; the span is the callee's only during the call.
 	Took func(*Span)
 	// Now is the host's monotonic clock in nanoseconds.
 	Now func() int64

@@ -272,7 +272,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowMissed wants what ends between two looks to be counted, and not to be told of.
+// TestFollowMissed: what ends between two looks is counted, and gets no time.
 func TestFollowMissed(t *testing.T) {
 	m := begun(1)
 	w, spans := m.watch(t, true)

@@ -22,7 +22,7 @@ type Options struct {
 	PID   int
 	Every time.Duration // between looks; 0: without pause, so that each work is seen by itself
 	Names bool          // search the process's memory for the names of kernels
-	// Interval is how often what was found so far is told of; 0: at the end only.
+	// Interval is how often what was found so far is reported; 0: at the end only.
 	Interval time.Duration
 	// Now is the time of the recording in nanoseconds.
 	Now func() int64

@@ -74,7 +74,7 @@ func (a *sum) share(wall, weights, squares float64) (part, err float64) {
 	return (a.total + missed*mean) / wall, 2 * math.Sqrt(variance) / wall
 }
 
-// maxWorks is how many kinds of works are told of.
+// maxWorks is how many kinds of works are reported.
 const maxWorks = 1 << 12
 
 // sampled returns what was found.
@@ -153,7 +153,7 @@ type busy struct {
 
 type interval struct{ from, to int64 }
 
-// maxIntervals is how many works may be told of out of order.
+// maxIntervals is how many works may be reported out of order.
 const maxIntervals = 1 << 12
 
 // add takes in a work.
