@@ -20,10 +20,16 @@ import (
 // newFlight begins a flight recorder that writes to a file of a new folder.
 func newFlight(t *testing.T, stderr io.Writer, hang time.Duration) (f *flight, name string) {
 	t.Helper()
+	return newFlightOf(t, 7, stderr, hang)
+}
+
+// newFlightOf begins one of a process.
+func newFlightOf(t *testing.T, pid int, stderr io.Writer, hang time.Duration) (f *flight, name string) {
+	t.Helper()
 	name = filepath.Join(t.TempDir(), "run.nvt")
 	f = &flight{
 		e: &env{stdout: io.Discard, stderr: stderr, getenv: func(string) string { return "" }}, window: 5 * time.Second, hang: hang,
-		header: &traces.Header{Driver: "580.159.04", PID: 7}, name: func(int) (string, error) { return name, nil },
+		header: &traces.Header{Driver: "580.159.04", PID: int32(pid)}, name: func(int) (string, error) { return name, nil },
 	}
 	f.begin(os.Getpid())
 	return f, name
@@ -233,8 +239,7 @@ func TestFlightHangBesidePolling(t *testing.T) {
 // hangs by a look is reported.
 func TestFlightLooks(t *testing.T) {
 	said := make(linesTo, 8)
-	f, name := newFlight(t, said, time.Hour)
-	f.header.PID = int32(os.Getpid())
+	f, name := newFlightOf(t, os.Getpid(), said, time.Hour)
 	l, err := net.Listen("unix", lookSocket(f.header.PID))
 	if err != nil {
 		t.Fatal(err)
