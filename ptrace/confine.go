@@ -137,6 +137,15 @@ func (tr *tracer) confines(t *Task, at place) {
 		t.at = placeNone
 	}
 	t.Proc.own = list
+	if t.announced && tr.crash == nil {
+		tr.event(t, TaskEvent{Kind: TaskConfine})
+	}
+}
+
+// Hides reports whether a filter of the program's own may answer calls of a number itself, by an error, a signal or
+// another process: no handler sees these then, since the kernel has the filter decide before the tracer is asked.
+func (t *Task) Hides(nr uint64) bool {
+	return !t.Proc.all && slices.ContainsFunc(t.Proc.own, func(p Program) bool { return !p.shows(nr) })
 }
 
 // restarted is the call of a task that the kernel goes on with by restart_syscall(2) when a stop has

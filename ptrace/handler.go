@@ -65,11 +65,12 @@ const (
 	TaskStop                           // job control stopped it; Signal is the stop signal
 	TaskUnfinished                     // Call will never be seen to return, since the task ends, execs or is left
 	TaskDetach                         // the tracer left it running. The last event of a task
+	TaskConfine                        // it is about to get a seccomp filter of its program's own; see [Task.Hides]
 )
 
 var taskKindNames = [...]string{
 	TaskNew: "new", TaskExec: "exec", TaskExit: "exit", TaskSignal: "signal", TaskStop: "stop",
-	TaskUnfinished: "unfinished", TaskDetach: "detach",
+	TaskUnfinished: "unfinished", TaskDetach: "detach", TaskConfine: "confine",
 }
 
 // String returns the kind in one word.

@@ -15,11 +15,11 @@ type value struct {
 // verdict is a run of a filter at a call of which not everything is known. Where a jump depends on
 // that, both ways are gone.
 type verdict struct {
-	p      Program
-	nr     uint32
-	args   []uint64 // the first arguments; the others are not known
-	steps  int
-	traced bool // a call that the filter has traced passes
+	p     Program
+	nr    uint32
+	args  []uint64 // the first arguments; the others are not known
+	steps int
+	want  func(action uint32) bool // what the filter is to do
 }
 
 // mostVerdictSteps bounds the work: filters have no loops, but ways multiply.
@@ -28,14 +28,25 @@ const mostVerdictSteps = 1 << 16
 // allows reports whether a filter lets a call of this architecture pass, whatever the arguments behind args
 // are, and wherever it is made. A filter that this can't tell of does not.
 func (p Program) allows(nr uint64, args ...uint64) bool {
-	v := verdict{p: p, nr: uint32(nr), args: args}
-	return v.run(0, value{known: true}, value{known: true}, [16]value{})
+	return p.always(func(action uint32) bool { return action == unix.SECCOMP_RET_ALLOW }, nr, args...)
 }
 
 // passes reports whether the filter lets a call pass in a process that this package traces: one that it
 // has traced stops, and goes on. The filters that a killed tracer has left are such.
 func (p Program) passes(nr uint64, args ...uint64) bool {
-	v := verdict{p: p, nr: uint32(nr), args: args, traced: true}
+	return p.always(func(action uint32) bool { return action == unix.SECCOMP_RET_ALLOW || action == unix.SECCOMP_RET_TRACE }, nr, args...)
+}
+
+// shows reports whether a call at which another filter would stop the thread stops, unless it ends it.
+func (p Program) shows(nr uint64) bool {
+	return p.always(func(action uint32) bool {
+		return action != unix.SECCOMP_RET_ERRNO && action != unix.SECCOMP_RET_TRAP && action != unix.SECCOMP_RET_USER_NOTIF
+	}, nr)
+}
+
+// always reports whether the filter does what is wanted with a call, whatever is not known of it.
+func (p Program) always(want func(action uint32) bool, nr uint64, args ...uint64) bool {
+	v := verdict{p: p, nr: uint32(nr), args: args, want: want}
 	return v.run(0, value{known: true}, value{known: true}, [16]value{})
 }
 
@@ -86,8 +97,7 @@ func (v *verdict) run(pc int, a, x value, mem [16]value) bool {
 			} else {
 				operand = value{in.K, true}
 			}
-			action := operand.v & unix.SECCOMP_RET_ACTION_FULL
-			return operand.known && (action == unix.SECCOMP_RET_ALLOW || action == unix.SECCOMP_RET_TRACE && v.traced)
+			return operand.known && v.want(operand.v&unix.SECCOMP_RET_ACTION_FULL)
 		case unix.BPF_JMP:
 			if in.Code&0xf0 == unix.BPF_JA {
 				pc += int(in.K)

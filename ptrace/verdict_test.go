@@ -80,3 +80,16 @@ func TestStrictMode(t *testing.T) {
 		}
 	}
 }
+
+// TestShows: what a filter answers itself is not seen by the tracer; what it lets pass, traces, logs or ends is.
+func TestShows(t *testing.T) {
+	for action, want := range map[uint32]bool{
+		unix.SECCOMP_RET_ALLOW: true, unix.SECCOMP_RET_LOG: true, unix.SECCOMP_RET_TRACE: true, unix.SECCOMP_RET_KILL_PROCESS: true,
+		unix.SECCOMP_RET_ERRNO | 1: false, unix.SECCOMP_RET_TRAP: false, unix.SECCOMP_RET_USER_NOTIF: false,
+	} {
+		p := Program{{opLoad, 0, 0, offArgs}, {opJeq, 0, 1, 7}, {opRet, 0, 0, action}, {opRet, 0, 0, unix.SECCOMP_RET_ALLOW}}
+		if got := p.shows(5); got != want {
+			t.Errorf("%#x: %t", action, got)
+		}
+	}
+}

@@ -278,6 +278,28 @@ func (t *Tracer) callNames() (names []string) {
 	return names
 }
 
+// hidden are the names of the calls that programs run at, and that a filter of the traced program's own may answer.
+func (t *Tracer) hidden(task *ptrace.Task) (names []string) {
+	for nr := range uint64(mostCalls) {
+		if len(t.enters[nr])+len(t.exits[nr]) > 0 && ptrace.SyscallName(nativeArch, nr) != "" && task.Hides(nr) {
+			names = append(names, ptrace.SyscallName(nativeArch, nr))
+		}
+	}
+	return names
+}
+
+// mostHidden bounds the names of calls in a message.
+const mostHidden = 8
+
+// hiddenCalls says that calls are not seen.
+func hiddenCalls(names []string) string {
+	list := strings.Join(names[:min(len(names), mostHidden)], ", ")
+	if more := len(names) - mostHidden; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return "the program's own seccomp filter answers some system calls itself; these are not probed (--seccomp=off sees them): " + list
+}
+
 // data reports whether a call maps a library's data, which a probe's counter may be in.
 func (t *Tracer) data(s *ptrace.Syscall) bool {
 	return t.usdt() && s.Nr == unix.SYS_MMAP && s.Args[2]&unix.PROT_EXEC == 0 && s.Args[3]&unix.MAP_FIXED != 0
@@ -389,6 +411,10 @@ func (t *Tracer) track(task *ptrace.Task, e *ptrace.TaskEvent) {
 		t.procs[task.Proc] = p
 	case ptrace.TaskExec:
 		t.procs[task.Proc] = &process{pid: task.PID, at: make(map[uint64]*target)}
+	case ptrace.TaskConfine:
+		if list := t.hidden(task); len(list) > 0 {
+			t.report(hiddenCalls(list))
+		}
 	case ptrace.TaskExit, ptrace.TaskDetach:
 		t.died(task, e)
 		delete(t.skipped, task.TID)

@@ -134,3 +134,23 @@ func TestOtherCalls(t *testing.T) {
 		}
 	})
 }
+
+// TestHidden: calls that the program's own filter answers are not seen, which is said, once.
+func TestHidden(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "hides")
+	compile(t, "-O1", "-o", bin, "testdata/hides.c")
+	for _, how := range []string{"errno", "trap"} {
+		both(t, func(t *testing.T, inside bool) {
+			r := rigOf(t, "../testdata/obj/syscalls.bpf.o", inside, "ppid_*", "gid_exit")
+			status := r.run(bin, how)
+			if want := hiddenCalls([]string{"getppid"}); status != 0 || len(r.said) != 1 || r.said[0] != want {
+				t.Errorf("%s: exit %d, said %q, want %q", how, status, r.said, want)
+			}
+		})
+	}
+	both(t, func(t *testing.T, inside bool) {
+		if r := rigOf(t, "../testdata/obj/syscalls.bpf.o", inside, "gid_exit"); r.run(bin, "errno") != 0 || len(r.said) > 0 {
+			t.Errorf("said %q of calls that no filter answers", r.said)
+		}
+	})
+}
