@@ -175,6 +175,8 @@ func (all pages) names() (list []string) {
 // menu are the pages that every page leads to.
 var menu = []struct{ title, name string }{
 	{"nvtrace", "index.md"},
+	{"start", "first.md"},
+	{"where", "where.md"},
 	{"slow", "slow.md"},
 	{"kernels", "kernels.md"},
 	{"memory", "memory.md"},
