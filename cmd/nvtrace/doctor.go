@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/cmd/nvtrace/internal/places"
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/jit"
 	"nvtrace/rm"
@@ -46,6 +47,7 @@ type checkup struct {
 	compiler func(libcuda string) (string, error) // finds the compiler library
 	look     func(program string) (string, error) // finds a program
 	writable func(path string) error              // tries to open a node
+	getenv   func(name string) string
 	home     string
 	arch     string
 
@@ -81,7 +83,7 @@ func doctorVerb(e *env, args, command []string) int {
 			}
 			return err
 		},
-		home: home, arch: runtime.GOARCH,
+		getenv: e.getenv, home: home, arch: runtime.GOARCH,
 	}
 	c.all()
 	if len(files) == 0 {
@@ -168,7 +170,7 @@ func (c *checkup) filtering() {
 	case !c.filters(seccompRetTrace):
 		c.add("seccomp", stateNote, "no filters: every system call would stop", "nvtrace --seccomp=off -- command")
 	case !c.filters(seccompRetUserNotif):
-		c.add("seccomp", stateNote, "filters can be had, but no notifications: replay does not work", "Linux 5.0 or newer")
+		c.add("seccomp", stateNote, "filters can be had, but no notifications: replay does not work", "Linux 5.14 or newer")
 	default:
 		c.add("seccomp", stateOK, "filters pick the calls to stop at", "")
 	}
@@ -193,6 +195,13 @@ func (c *checkup) inContainer() string {
 func (c *checkup) container() {
 	if name := c.inContainer(); name != "" {
 		c.add("container", stateOK, "this is one: "+name, "")
+	}
+	for _, p := range places.Find(places.Machine{Root: c.root, Getenv: c.getenv, Container: c.inContainer()}) {
+		s := stateOK
+		if p.Note {
+			s = stateNote
+		}
+		c.add(p.Name, s, p.Detail, p.Fix)
 	}
 }
 

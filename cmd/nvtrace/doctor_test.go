@@ -52,7 +52,7 @@ func TestDoctor(t *testing.T) {
 			"NO   tracing     programs can't be traced: operation not permitted", "--cap-add SYS_PTRACE", "  no   nvtrace -- ./app", "(no tracing)",
 		}, "attaching  "},
 		{"no filters", nil, func(c *checkup) { c.filters = func(uint32) bool { return false } }, []string{"nvtrace --seccomp=off -- command"}, ""},
-		{"an old kernel", nil, func(c *checkup) { c.filters = func(a uint32) bool { return a == seccompRetTrace } }, []string{"replay does not\n", "Linux 5.0"}, ""},
+		{"an old kernel", nil, func(c *checkup) { c.filters = func(a uint32) bool { return a == seccompRetTrace } }, []string{"replay does not\n", "Linux 5.14"}, ""},
 		{"no driver", map[string]string{"proc/driver/nvidia/version": "-"}, nil, []string{
 			"-    driver      there is none", "nvtrace --sim -- command", "(no driver)",
 		}, "devices"},
@@ -71,6 +71,10 @@ func TestDoctor(t *testing.T) {
 		{"no compiler", nil, func(c *checkup) {
 			c.compiler = func(string) (string, error) { return "", errors.New("it was not found") }
 		}, []string{"probes can't be compiled for a GPU: it was not found", "  no   nvtrace -e"}, ""},
+		{"a pod on WSL2", map[string]string{"dev/dxg": "", "var/run/secrets/kubernetes.io/serviceaccount/token": ""}, nil, []string{
+			"-    WSL2        this is WSL2: the GPU is behind /dev/dxg", "→ nvtrace --api -- ./app",
+			"ok   Kubernetes  this is a pod", "→ kubectl debug -it POD",
+		}, ""},
 		{"no clang", nil, func(c *checkup) { c.look = func(string) (string, error) { return "", errors.New("no") } }, []string{"apt-get install clang"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -101,6 +105,7 @@ func TestDoctor(t *testing.T) {
 				compiler: func(string) (string, error) { return "libnvidia-ptxjitcompiler.so.1", nil },
 				look:     func(string) (string, error) { return "/usr/bin/clang", nil },
 				writable: func(string) error { return nil },
+				getenv:   func(string) string { return "" },
 			}
 			if tt.change != nil {
 				tt.change(c)
