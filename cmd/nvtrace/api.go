@@ -12,6 +12,7 @@ import (
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
+	"nvtrace/traces/ranks"
 )
 
 // apiFlag is --api, --api=LIBRARIES or --api=none. Among the libraries may stand "all" and
@@ -341,11 +342,16 @@ type summaryJSON struct {
 	// Sampled is what looks from outside came to, by process.
 	Sampled   map[int]*traces.Sampled `json:"sampled,omitempty"`
 	Variables []api.Variable          `json:"variables,omitempty"`
+	Place     *ranks.Place            `json:"place,omitempty"`
 }
 
 // withAPI adds the library calls, if there were any, to a summary for JSON.
 func (s *logSink) withAPI(r *ioctl.Report) any {
-	return summaryJSON{r, s.verdict(r), s.apiReport(), s.observer.found.json(), s.observer.sampled, s.variables()}
+	var place *ranks.Place
+	if s.place.Rank != ranks.Unknown {
+		place = &s.place
+	}
+	return summaryJSON{r, s.verdict(r), s.apiReport(), s.observer.found.json(), s.observer.sampled, s.variables(), place}
 }
 
 // writeEnv draws the table of environment variables.

@@ -32,6 +32,11 @@ func noDescriptors() string {
 // untraced executes the program as it is, in place of nvtrace, which says why it can't trace it.
 func (e *env) untraced(why string, command []string) int {
 	e.notice("%s; %s runs untraced", why, command[0])
+	return e.become(command)
+}
+
+// become executes a command in place of nvtrace.
+func (e *env) become(command []string) int {
 	path, err := exec.LookPath(command[0])
 	if err == nil || errors.Is(err, exec.ErrDot) {
 		err = syscall.Exec(path, command, os.Environ())

@@ -24,6 +24,7 @@ import (
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
+	"nvtrace/traces/ranks"
 	"nvtrace/traces/record"
 )
 
@@ -237,6 +238,7 @@ type logSink struct {
 	meter    *meter         // of stat and top; nil: nothing is counted
 	matched  bool           // an event was selected by the filter
 	header   heldCalls      // what the header says of library calls
+	place    ranks.Place    // which of several processes it is, as its launcher says
 	heard    bool           // one of them came
 	imaged   bool           // something of code images came
 	live     bool           // leave out the record that ends a recording
@@ -335,7 +337,7 @@ func (s *logSink) printTo(e *env, w io.Writer, h *traces.Header, f *lineFlags) (
 // summarise makes the sink gather a summary.
 func (s *logSink) summarise(h *traces.Header) {
 	s.summary, s.book = ioctl.NewSummary(h), newFailureBook(s.decoder)
-	s.header, s.observer.from = heldOf(h.API), h.CallsFrom
+	s.header, s.observer.from, s.place = heldOf(h.API), h.CallsFrom, ranks.Of(h.Rank)
 	s.traceAPI().summary = api.NewSummary()
 }
 

@@ -29,6 +29,7 @@ import (
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
+	"nvtrace/traces/ranks"
 	"nvtrace/traces/record"
 )
 
@@ -61,6 +62,7 @@ type runFlags struct {
 	pids           pidList
 	allGPU         bool
 	rotate         rotation
+	ranks          ranks.Set
 	flight, hang   secondsFlag
 	overflow       string
 	buffer         string
@@ -80,6 +82,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.Var(&f.json, "json", "print the summary as JSON, to stderr or with =`FILE` to a file")
 	f.set.StringVar(&f.out, "o", "", "record to `FILE` (.nvt compressed, .jsonl plain); %p in its name: the process id; %h: host; %r: rank; %t: start; %q{NAME}: environment")
 	f.set.Var(&f.rotate, "rotate", "go on in another file when one has `SIZE`, such as 1G; =1G,5 keeps the last 5; %n in the name of -o is the file's number")
+	f.set.Var(&f.ranks, "ranks", "trace the ranks in `LIST`, such as 0,8,16-23; the command runs untraced in others")
 	f.set.Var(&f.flight, "flight", "keep the library calls of the last `SECONDS` in memory, and write the -o file only when the program fails or hangs, or on nvtrace dump PID")
 	f.hang = secondsFlag(time.Minute)
 	f.set.Var(&f.hang, "hang", "with --flight: a library call that does not return, or a channel of the GPU that does not get on, for `SECONDS` is a hang; 0: never")
@@ -129,6 +132,16 @@ func runVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "-p %d and a command exclude each other", f.pids[0])
 	case !attach && len(command) == 0:
 		return e.fail(exitFailed, "no command; type: nvtrace -- command [args]")
+	}
+	if f.ranks.Given() {
+		switch rank := ranks.Rank(os.Environ()); {
+		case attach:
+			return e.fail(exitFailed, "--ranks chooses among the processes of a launcher, each of which starts nvtrace with a command; leave -p out")
+		case rank == ranks.Unknown:
+			return e.fail(exitFailed, "--ranks: there is no rank: no launcher has set one of %s", strings.Join(ranks.Names(), ", "))
+		case !f.ranks.Has(rank):
+			return e.become(command)
+		}
 	}
 	if f.allGPU {
 		if err := f.choosePIDs(e); err != nil {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +21,7 @@ import (
 	"nvtrace/ptrace/proc"
 	"nvtrace/ptrace/unwind"
 	"nvtrace/traces"
-	"nvtrace/traces/record"
+	"nvtrace/traces/ranks"
 )
 
 // scriptFlags are a program in nvtrace's own language for probes.
@@ -271,15 +270,11 @@ type hostScript struct {
 // the header of the recording that the events are from, nil: the processes run.
 func (s *logSink) onHost(p *script.Program, of *traces.Header, show func(text string)) {
 	wants := func(kind string) bool { return len(p.Wants(kind)) > 0 }
-	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), memory: p.OfMemory(), places: p.HostPlaces(), show: show, programs: make(map[int32]string), ranks: make(map[int32]int), rank: proc.NoRank, stacks: make(map[int32]calledFrom)}
+	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), memory: p.OfMemory(), places: p.HostPlaces(), show: show, programs: make(map[int32]string), ranks: make(map[int32]int), rank: ranks.Unknown, stacks: make(map[int32]calledFrom)}
 	if of != nil {
 		h.ranks = nil
 		s.header = heldOf(of.API)
-		if text, ok := record.Rank(of); ok {
-			if n, err := strconv.Atoi(text); err == nil {
-				h.rank = n
-			}
-		}
+		h.rank = ranks.Of(of.Rank).Rank
 	}
 	var began []script.Shown
 	h.runner, began = p.NewRunner()
@@ -433,7 +428,7 @@ func (h *hostScript) rankOf(pid int32) int {
 	}
 	rank, ok := h.ranks[pid]
 	if !ok {
-		if rank = proc.Rank(proc.Environ(int(pid))); rank == proc.NoRank {
+		if rank = ranks.Rank(proc.Environ(int(pid))); rank == ranks.Unknown {
 			rank = h.rank
 		}
 		keep(h.ranks, pid, rank)

@@ -294,6 +294,7 @@ type verdict struct {
 	Missing []string `json:"not_recorded,omitempty"`
 
 	held       heldCalls
+	place      string // "rank 3 of 16"; "": there is no rank
 	program    string
 	who        string // of one process: " (process 12, 3 threads)"
 	end        string // how the program ended, "" if that was not seen
@@ -333,6 +334,7 @@ func (s *logSink) verdict(r *ioctl.Report) *verdict {
 		v.Missing = append(v.Missing, "calls of CUDA's libraries (--api)")
 	}
 	v.captured = captured(r)
+	v.place = s.place.String()
 	v.images = v.Images+v.Kernels > 0 || v.captured != nil
 	v.found = o.found
 	v.time(r)
@@ -428,6 +430,9 @@ func (v *verdict) write(w io.Writer) error {
 	verb := "ran"
 	if v.attached {
 		verb = "was traced for"
+	}
+	if v.place != "" {
+		fmt.Fprintf(&b, "%s: ", printable(v.place))
 	}
 	fmt.Fprintf(&b, "%s%s %s %s", printable(v.program), v.who, verb, orZero(duration(v.Wall)))
 	if v.end != "" {

@@ -182,6 +182,7 @@ var menu = []struct{ title, name string }{
 	{"memory", "memory.md"},
 	{"failures", "failing.md"},
 	{"hangs", "hanging.md"},
+	{"ranks", "fleet.md"},
 	{"one-liners", "one-liners.md"},
 	{"tools", "tools.md"},
 	{"tracing", "tracing.md"},

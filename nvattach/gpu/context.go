@@ -17,6 +17,7 @@ import (
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
+	"nvtrace/traces/ranks"
 )
 
 // context is a CUDA context of a program, with its maps.
@@ -595,4 +596,4 @@ func (v *visit) ifActive(c *context, fn func()) error {
 }
 
 // rankOf is the rank of a process among those of its job.
-func rankOf(pid int) int { return proc.Rank(proc.Environ(pid)) }
+func rankOf(pid int) int { return ranks.Rank(proc.Environ(pid)) }

@@ -8,9 +8,9 @@ import (
 
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/session"
-	"nvtrace/ptrace/proc"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
+	"nvtrace/traces/ranks"
 )
 
 // simulatedSM is what the PTX machine runs programs for: it takes the text of any.
@@ -22,7 +22,7 @@ func RunDirectSimulated(ctx gocontext.Context, jobs []Direct, s *session.Session
 	machine := emu.New(nil)
 	// What the machine's memory holds can be read between launches.
 	c, err := s.Add(&session.Target{
-		Rank: proc.NoRank, SMs: machine.Device().SMs, Passive: true,
+		Rank: ranks.Unknown, SMs: machine.Device().SMs, Passive: true,
 		Alloc: func(size uint64) (uint64, mapmem.Memory, error) {
 			const slack = 256 // maps want an address that is a multiple of it
 			region, err := machine.Alloc(size+slack, mapsName)

@@ -1,44 +1,20 @@
 package record
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
 
 func TestRank(t *testing.T) {
-	got := rankOf([]string{"HOME=/root", "SLURM_PROCID=0", "RANK=3", "WORLD_SIZE=8", "PMI_RANK=", "OMPI_COMM_WORLD_RANK=" + strings.Repeat("9", 300), "RANKS"})
-	want := map[string]string{"SLURM_PROCID": "0", "RANK": "3", "WORLD_SIZE": "8"}
-	if !maps.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if r, ok := Rank(&traces.Header{Rank: got}); r != "3" || !ok {
-		t.Errorf("rank %q, %v", r, ok)
-	}
-	delete(got, "RANK")
-	if r, ok := Rank(&traces.Header{Rank: got}); r != "0" || !ok {
+	if r, ok := Rank(&traces.Header{Rank: map[string]string{"SLURM_PROCID": "0", "RANK": "3"}}); r != "3" || !ok {
 		t.Errorf("rank %q, %v", r, ok)
 	}
 	if r, ok := Rank(&traces.Header{Rank: map[string]string{"WORLD_SIZE": "8"}}); ok {
 		t.Errorf("rank %q of a size", r)
-	}
-	if got := rankOf([]string{"HOME=/root"}); got != nil {
-		t.Errorf("got %q", got)
-	}
-}
-
-// TestRankVars: what holds a rank is in the header.
-func TestRankVars(t *testing.T) {
-	for _, name := range proc.RankVars() {
-		if !slices.Contains(rankVars, name) {
-			t.Errorf("%s is not recorded", name)
-		}
 	}
 }
 

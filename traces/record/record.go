@@ -20,6 +20,7 @@ import (
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
+	"nvtrace/traces/ranks"
 )
 
 // Sink takes the events of a recording, one after the other, on another goroutine than
@@ -191,9 +192,9 @@ func NewHeader(argv []string, pid int, tool string) *traces.Header {
 		Argv: argv, PID: int32(pid),
 	}
 	if pid != 0 {
-		h.Argv, h.Rank = proc.Cmdline(pid), rankOf(proc.Environ(pid))
+		h.Argv, h.Rank = proc.Cmdline(pid), ranks.Pick(proc.Environ(pid))
 	} else {
-		h.Rank = rankOf(os.Environ())
+		h.Rank = ranks.Pick(os.Environ())
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
