@@ -467,3 +467,23 @@ func BenchmarkSpeed(b *testing.B) {
 		b.ReportMetric(ratio, name+"-x")
 	}
 }
+
+// TestLimits: returns are counted in a child whose limits leave no room for rings: in recursion, behind calls that
+// were left by longjmp, and in threads.
+func TestLimits(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "zoo")
+	compile(t, "-O1", "-o", bin, "testdata/limits.c", "-lpthread")
+	for how, want := range map[string]int64{"nofile": 100*10 + 8*100*4, "as": 100 * 10} {
+		r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
+		out, _ := untraced(t, bin, how)
+		if status := r.run(bin, how); status != 0 || r.stdout.String() != out {
+			t.Errorf("%s: exit %d, %q, want %q", how, status, r.stdout.String(), out)
+		}
+		if e, n := r.variable("all_entries"), r.variable("all_returns"); e != 2000*10+want || n != want {
+			t.Errorf("%s: %d entries, %d returns, want %d and %d", how, e, n, 2000*10+want, want)
+		}
+		if slow, lost := r.tracer.Slow(), r.runner.Losses(); slow != "" || len(lost) > 0 || len(r.said) > 0 {
+			t.Errorf("%s: %s; lost %v; said %q", how, slow, lost, r.said)
+		}
+	}
+}

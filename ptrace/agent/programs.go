@@ -327,7 +327,7 @@ func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
 	}{
 		{programAddr, codeSize, unix.PROT_READ | unix.PROT_EXEC, unix.MAP_SHARED, fds[0]},
 		{g.dataAddr, uint64(len(g.data)), unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED, fds[1]},
-		{retsAddr, maxSlots * retsSize, unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE, noFD},
+		{retsAddr, (maxSlots + 1) * retsSize, unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE, noFD},
 		{filesAddr, (filesSize + 4095) &^ 4095, unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE, noFD},
 	} {
 		left, err := p.left(m.addr, m.size)

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "48d015c815476d1c59444118fb49bba325f6eeec2a6d88fe625ad615809e717b"
+const blobStamp = "8bbf973dede21e8f5d8351f52428da7eec1a8099222cffe38d1d064f625f8475"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "ad95d3d35c0a15d82ab6e0b068e9c3e15191f958144a7830789729db9cfdf9ed"
+	blobSum   = "d1981b5c613e04790a58e40cdcdfb9d4abacff271260c0ae6b3f3c912d7b4e2c"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,19 +29,19 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000ae0,
 	"tp_insn":        0x70000ae8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006e30,
+	"sys_out":        0x70007190,
 	"own_check":      0x7000003d,
 	"own_insn":       0x70000047,
 	"own_not":        0x70000054,
-	"bell_load":      0x70006e6a,
-	"bell_insn":      0x70006e76,
+	"bell_load":      0x700071ca,
+	"bell_insn":      0x700071d6,
 	"probe_entry":    0x70000af2,
 	"probe_watch":    0x70000c4d,
 	"probe_return":   0x70000e29,
 	"helper_release": 0x55040000027b,
 	"program_unwind": 0x550400000273,
-	"crit_begin":     0x550400004ff4,
-	"crit_end":       0x55040000573d,
+	"crit_begin":     0x550400005064,
+	"crit_end":       0x5504000057ad,
 	"helper_1":       0x5504000000f0,
 	"helper_2":       0x5504000000f9,
 	"helper_3":       0x550400000102,

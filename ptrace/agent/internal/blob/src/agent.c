@@ -532,7 +532,7 @@ _Static_assert(NCOUNTS == 1 << (64 - 52), "counter");
 
 _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");
 _Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && WHY_STOP == TRAP_STOP && WHY_FAILED == TRAP_FAILED && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
-_Static_assert(RETS_ADDR + NSLOTS * sizeof(struct rets) <= FILES_ADDR && FILES_ADDR + sizeof(struct files) <= PROGRAM_ADDR, "files");
+_Static_assert(RETS_ADDR + (NSLOTS + 1) * sizeof(struct rets) <= FILES_ADDR && FILES_ADDR + sizeof(struct files) <= PROGRAM_ADDR, "files");
 _Static_assert(STUBS_ADDR + NSTUBS * 8 <= PAGES_ADDR && PAGES_ADDR + NPAGES * 8 <= CALLS_ADDR, "stubs");
 _Static_assert(CALLS_ADDR + NCALLS * 8 <= PLAN_ADDR, "calls");
 

@@ -160,6 +160,9 @@ struct result {
 	u64 r0, end;
 };
 
+// The list of threads that have no slot, which they share: see watch_shared.
+#define SHARED_RETS ((struct rets *)RETS_ADDR + NSLOTS)
+
 // The list of a slot's thread, of calls that programs wait for the return of.
 static inline struct rets *rets_of(const struct slot *sl)
 {

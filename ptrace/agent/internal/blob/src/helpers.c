@@ -1328,7 +1328,6 @@ extern const u8 call_fde[], call_insn[];
 // returns our description in its place.
 HELPER struct result find_fde(struct pt_regs *r, u64 table, struct run *run)
 {
-	struct slot *sl;
 	(void)table;
 	if (r->di - (u64)call_insn < 3) {
 		u64 *bases = (u64 *)r->si;
@@ -1337,8 +1336,9 @@ HELPER struct result find_fde(struct pt_regs *r, u64 table, struct run *run)
 		run->value = (u64)call_fde + CALL_CIE;
 		run->overridden = 1;
 	}
-	if (r->di + 1 - (u64)probe_return < 2 && (sl = find_slot())) {
-		struct rets *l = rets_of(sl);
+	if (r->di + 1 - (u64)probe_return < 2) {
+		struct slot *sl = find_slot();
+		struct rets *l = sl ? rets_of(sl) : SHARED_RETS;
 		u64 *bases = (u64 *)r->si;
 		if (!l->described)
 			describe(l);
@@ -1371,18 +1371,20 @@ static inline u32 place_of(u64 reg) { return reg == RBX ? 0 : reg == RBP ? 1 : r
 HELPER u64 real_return(u64 at, u64 v)
 {
 	struct slot *sl;
+	const struct rets *l;
 	u64 k;
 	u32 i;
-	if ((v != (u64)probe_return && v != (u64)return_entry) || !(sl = find_slot()))
+	if (v != (u64)probe_return && v != (u64)return_entry)
 		return v;
+	sl = find_slot();
+	l = sl ? rets_of(sl) : SHARED_RETS;
 	for (i = 0; i < 2; i++) { // a function may be watched for both
-		const struct rets *l = rets_of(sl);
 		for (k = v == (u64)probe_return ? l->depth : 0; k-- > 0;)
 			if (k < NRETS && l->list[k].sp == at && l->list[k].ret != (u64)probe_return) {
 				v = l->list[k].ret;
 				break;
 			}
-		for (k = v == (u64)return_entry ? sl->depth : 0; k-- > 0;)
+		for (k = sl && v == (u64)return_entry ? sl->depth : 0; k-- > 0;)
 			if (k < NOPEN && sl->open[k].sp == at && sl->open[k].ret != (u64)return_entry) {
 				v = sl->open[k].ret;
 				break;

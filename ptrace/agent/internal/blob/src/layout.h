@@ -28,7 +28,7 @@ typedef unsigned char u8;
 #define SLOT_ADDR 0x70600000ul // struct slot[NSLOTS]
 #define END_ADDR 0x71400000ul // of all that lies low
 #define PROGRAM_ADDR 0x550400000000ul // code and data of programs, which only the supervisor writes
-#define RETS_ADDR 0x550300000000ul // struct rets[NSLOTS]: private
+#define RETS_ADDR 0x550300000000ul // struct rets[NSLOTS + 1]: private; the last is for threads without a slot
 #define FILES_ADDR 0x550310000000ul // struct files: private
 #define SHARED_ADDR 0x550000000000ul // struct shared; from here to the rings' end memory is shared with the supervisor
 #define COUNT_ADDR 0x550000060000ul // struct count[NCOUNTS], in the same mapping as struct shared

@@ -175,6 +175,53 @@ static int watch(struct rets *l, u64 *ra, u64 number)
 	return 1;
 }
 
+// Frees the places of calls that were left by longjmp or an exception in the list that threads share.
+static __attribute__((noinline)) void prune_shared(void)
+{
+	struct rets *l = SHARED_RETS;
+	u64 k, at;
+	for (k = 0; k < NRETS; k++) {
+		at = *(volatile u64 *)&l->list[k].sp;
+		if (at && !in_place(at))
+			__sync_bool_compare_and_swap(&l->list[k].sp, at, 0);
+	}
+}
+
+// The same for a thread that has no slot: a child of fork whose limits of descriptors or memory leave no room for
+// rings, or one of very many threads. The list is any thread's, and depth, which never falls, is how much of it
+// was ever used. The return address is ours before its place is taken, and until that is given back, so that no
+// other thread takes the call for one that was left.
+static __attribute__((noinline)) int watch_shared(u64 *ra, u64 number)
+{
+	struct rets *l = SHARED_RETS;
+	u64 sp = (u64)ra, ret = *ra, k, from = 0, tries, n = *(volatile u64 *)&l->depth;
+	int jumped = in_place(sp); // by a function whose return is watched, too: this call returns first
+	for (k = 0; k < n && k < NRETS; k++) {
+		if (*(volatile u64 *)&l->list[k].sp != sp)
+			continue;
+		if (jumped)
+			from = k + 1;
+		else // it was left
+			__sync_bool_compare_and_swap(&l->list[k].sp, sp, 0);
+	}
+	*(volatile u64 *)ra = (u64)probe_return;
+	for (tries = 0; tries < 2; tries++) {
+		for (k = from; k < NRETS; k++) {
+			struct ret *o = &l->list[k];
+			if (*(volatile u64 *)&o->sp || !__sync_bool_compare_and_swap(&o->sp, 0, sp))
+				continue;
+			o->ret = ret;
+			o->hook = number;
+			while ((n = *(volatile u64 *)&l->depth) <= k && !__sync_bool_compare_and_swap(&l->depth, n, k + 1))
+				;
+			return 1;
+		}
+		prune_shared();
+	}
+	*(volatile u64 *)ra = ret;
+	return 0;
+}
+
 // The thread's slot, for which the supervisor is called if there is none yet.
 static struct slot *slot_for_probe(void)
 {
@@ -203,7 +250,7 @@ __attribute__((used)) u32 agent_probe(struct pt_regs *r, u64 number)
 	r->ip = run.func;
 	if (p->returns) {
 		struct slot *sl = slot_for_probe();
-		if (likely(sl && watch(rets_of(sl), (u64 *)r->sp, number)))
+		if (likely(sl) ? watch(rets_of(sl), (u64 *)r->sp, number) : watch_shared((u64 *)r->sp, number))
 			does = 2;
 		else
 			__atomic_fetch_add((u64 *)p->list[p->entries].counts, 1, __ATOMIC_RELAXED);
@@ -216,23 +263,33 @@ __attribute__((used)) u32 agent_probe(struct pt_regs *r, u64 number)
 	return does;
 }
 
+// Finds the call that returns in a list.
+static inline struct ret *find_in(struct rets *l, u64 sp)
+{
+	u64 k;
+	for (k = l->depth; k-- > 0;)
+		if (k < NRETS && l->list[k].sp == sp)
+			return &l->list[k];
+	return 0;
+}
+
 // Finds the call that returns in this thread's list, or, if the thread has changed
 // meanwhile, in any.
 static inline struct ret *find_ret(struct rets **l, u64 sp)
 {
 	struct slot *own = find_slot();
-	u64 i, k, n = C->slots < NSLOTS ? C->slots : NSLOTS;
-	if (likely(own)) {
-		*l = rets_of(own);
-		for (k = (*l)->depth; k-- > 0;)
-			if (k < NRETS && (*l)->list[k].sp == sp)
-				return &(*l)->list[k];
-	}
+	struct ret *o;
+	u64 i, n = C->slots < NSLOTS ? C->slots : NSLOTS;
+	*l = likely(own) ? rets_of(own) : SHARED_RETS;
+	if (likely(o = find_in(*l, sp)))
+		return o;
+	*l = SHARED_RETS; // a thread may have got its slot since
+	if ((o = find_in(*l, sp)))
+		return o;
 	for (i = 0; i < n; i++) {
 		*l = (struct rets *)RETS_ADDR + i;
-		for (k = (*l)->depth; k-- > 0;)
-			if (k < NRETS && (*l)->list[k].sp == sp)
-				return &(*l)->list[k];
+		if ((o = find_in(*l, sp)))
+			return o;
 	}
 	return 0;
 }
@@ -251,7 +308,7 @@ __attribute__((used)) void agent_returned(struct pt_regs *r)
 	was = *o;
 	barrier();
 	*(volatile u64 *)&o->sp = 0;
-	while ((d = *(volatile u64 *)&l->depth) > 0 && (d > NRETS || !*(volatile u64 *)&l->list[d - 1].sp))
+	while (l != SHARED_RETS && (d = *(volatile u64 *)&l->depth) > 0 && (d > NRETS || !*(volatile u64 *)&l->list[d - 1].sp))
 		*(volatile u64 *)&l->depth = d - 1;
 	*(u64 *)sp = was.ret;
 	h = &HOOKS[was.hook % NHOOKS];
@@ -327,5 +384,5 @@ __attribute__((used)) struct made agent_call(struct regs *g, u64 nr)
 }
 
 _Static_assert(sizeof(struct rets) == 4096 * sizeof(struct ret), "rets");
-_Static_assert(RETS_ADDR + NSLOTS * sizeof(struct rets) <= PROGRAM_ADDR, "rets");
+_Static_assert(RETS_ADDR + (NSLOTS + 1) * sizeof(struct rets) <= PROGRAM_ADDR, "rets");
 _Static_assert(HOOKS_AT == HOOK_ADDR && sizeof(struct pt_regs) == 168, "assembler");
