@@ -34,6 +34,7 @@ import (
 // attachFlags say which probes run, and how their maps are shown.
 type attachFlags struct {
 	objects, kernels, programs stringList
+	clangFlags                 stringList
 	places                     stringList // of programs on the host: program=file:function
 	scripts                    scriptFlags
 	settings                   stringList // of maps: name[key]=value, or how they are shown
@@ -59,6 +60,7 @@ type attachFlags struct {
 
 func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.Var(&f.objects, "attach", "run the eBPF programs of `OBJECT`, or of its source FILE.bpf.c, which clang compiles, in the program's kernels and functions (repeated)")
+	fs.Var(&f.clangFlags, "clang-flags", "give clang these `FLAGS`, too, for the sources of --attach: '-I include -DN=4' (repeated)")
 	f.scripts.register(fs)
 	fs.Var(&f.kernels, "kernel", "only in kernels whose name, mangled or demangled, matches `GLOB` (repeated)")
 	fs.Var(&f.programs, "prog", "only the programs whose name matches `GLOB` (repeated)")
@@ -105,7 +107,7 @@ func (f *attachFlags) any() bool { return len(f.objects) > 0 || f.scripts.object
 func (f *attachFlags) plan(e *env, more ...*object.Object) (*nvattach.Plan, []object.Setting, error) {
 	objs := slices.DeleteFunc(slices.Clone(more), func(o *object.Object) bool { return o == nil })
 	for _, name := range f.objects {
-		o, err := e.openProbes(name)
+		o, err := e.openProbes(name, words(f.clangFlags))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -545,9 +547,11 @@ func attachVerb(e *env, args, command []string) int {
 	var dry dryFlags
 	var direct stringList
 	var list, header bool
+	var folder string
 	fs := newFlagSet(e, "attach", "[--list] [flags] [probe.o...] | --dry-run [flags] probe.o... IMAGE... | [--maps json] run.nvt")
 	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps; without objects those that run now, with their IDs")
 	fs.BoolVar(&header, "header", false, "print the header that sources of probes include, "+nvattach.HeaderName)
+	fs.StringVar(&folder, "init", "", "make the folder `DIR` with a probe in C to begin with, its Makefile, the headers, and flags for editors")
 	f.register(fs)
 	fs.Var(&f.scripts.texts, "e", "look into `PROGRAM`, as nvtrace -e runs it")
 	dry.register(fs)
@@ -561,6 +565,9 @@ func attachVerb(e *env, args, command []string) int {
 	}
 	if run.what != "" || list && len(names) == 0 && command == nil && !f.any() && given(fs, "list") {
 		return run.do(e, names)
+	}
+	if folder != "" {
+		return e.initProbes(folder)
 	}
 	if header {
 		if _, err := fmt.Fprint(e.stdout, nvattach.Header); err != nil {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"nvtrace/cmd/nvtrace/internal/cprobe"
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/gpu"
@@ -43,7 +44,7 @@ func (f *dryFlags) register(fs *flag.FlagSet) {
 
 // isProbeObject reports whether a file is an eBPF object, an ELF file for EM_BPF, or the source of one.
 func isProbeObject(name string) bool {
-	if isSource(name) {
+	if cprobe.IsSource(name) {
 		return true
 	}
 	f, err := os.Open(name)

@@ -101,7 +101,7 @@ func (p *pinFolder) describe(e *env, f *attachFlags, r *nvattach.HostRunner) err
 	for i, name := range f.objects {
 		b, err := os.ReadFile(name)
 		if strings.HasSuffix(name, ".c") {
-			b, err = e.compileProbes(name)
+			b, err = e.compileProbes(name, words(f.clangFlags))
 		}
 		if err == nil {
 			err = owned.WriteFile(p.root, strconv.Itoa(i)+".o", b)

@@ -58,7 +58,8 @@ type Helper struct {
 	// Collective: the threads of a warp that came to a site together call it together. With Common,
 	// the result is the same in all of them.
 	Collective, Common bool
-	// C is its declaration in the header for authors: result, name, parameters; "": it has none.
+	// C is its declaration in a header for authors: result, name, parameters; "": it has none. Helpers
+	// of the kernel's that only the host has are in the header for the host.
 	C string
 	// Doc is what it does, for the header and for the reference.
 	Doc string
@@ -157,8 +158,11 @@ const (
 	end   = "/* End of the helpers. */\n"
 )
 
-// header returns the text of the header with the declarations in it.
-func header(text string) (string, error) {
+// onHost reports whether a helper is declared in the header for the host.
+func (h *Helper) onHost() bool { return h.In&Kernel == 0 && h.Number < Puts }
+
+// header returns the text of a header, of the one for the host or the other, with the declarations in it.
+func header(text string, host bool) (string, error) {
 	before, rest, ok := strings.Cut(text, begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
@@ -169,7 +173,7 @@ func header(text string) (string, error) {
 	doc := ""
 	for i := range table {
 		h := &table[i]
-		if h.C == "" {
+		if h.C == "" || h.onHost() != host {
 			continue
 		}
 		if h.Group != "" {

@@ -232,32 +232,32 @@ var table = []Helper{
 	{Number: LaneID, Name: "get_lane_id", In: Kernel, Pure: true, Doc: "The lane of the thread in its warp."},
 
 	// Those of the host alone, which the kernel's own headers declare.
-	{Number: UserGroup, Name: "get_current_uid_gid", In: Host, Pure: true, Doc: "The group, in the upper half, and the user."},
-	{Number: Comm, Name: "get_current_comm", In: Host, Args: args(write(1), scalar), Doc: "The thread's name."},
-	{Number: StackID, Name: "get_stackid", In: Host, Args: args(context, aMap, scalar), Doc: "The number of the thread's callers in a stack_trace map."},
+	{Number: UserGroup, Name: "get_current_uid_gid", In: Host, C: "__u64 (*bpf_get_current_uid_gid)(void)", Pure: true, Doc: "The group, in the upper half, and the user."},
+	{Number: Comm, Name: "get_current_comm", In: Host, C: "long (*bpf_get_current_comm)(void *buf, __u32 size)", Args: args(write(1), scalar), Doc: "The thread's name."},
+	{Number: StackID, Name: "get_stackid", In: Host, C: "long (*bpf_get_stackid)(void *ctx, void *map, __u64 flags)", Args: args(context, aMap, scalar), Doc: "The number of the thread's callers in a stack_trace map."},
 	{
 		// The agent has none: to ask the kernel whether memory can be written is a call that a
 		// program's own filter may end it for. Programs with it run at stops.
-		Number: ProbeWriteUser, Name: "probe_write_user", In: Stop, Args: args(scalar, read(2), scalar), Doc: "Writes memory of the program.",
+		Number: ProbeWriteUser, Name: "probe_write_user", In: Stop, C: "long (*bpf_probe_write_user)(void *dst, const void *src, __u32 size)", Args: args(scalar, read(2), scalar), Doc: "Writes memory of the program.",
 	},
-	{Number: OverrideReturn, Name: "override_return", In: Host, Args: args(context, scalar), Doc: "Has the function or the call return that instead."},
-	{Number: Stack, Name: "get_stack", In: Host, Args: args(context, write(2), scalar, scalar), Doc: "Addresses of the thread's callers."},
-	{Number: MapPush, Name: "map_push_elem", In: Host, Args: args(aMap, value, scalar), Doc: "Puts a value into a queue, a stack or a bloom filter."},
-	{Number: MapPop, Name: "map_pop_elem", In: Host, Args: args(aMap, bpf.ArgSpec{Kind: bpf.ArgWrite, Size: bpf.ValueBytes, Whole: true}), Doc: "Takes the next value of a queue or a stack."},
+	{Number: OverrideReturn, Name: "override_return", In: Host, C: "long (*bpf_override_return)(void *ctx, __u64 value)", Args: args(context, scalar), Doc: "Has the function or the call return that instead."},
+	{Number: Stack, Name: "get_stack", In: Host, C: "long (*bpf_get_stack)(void *ctx, void *buf, __u32 size, __u64 flags)", Args: args(context, write(2), scalar, scalar), Doc: "Addresses of the thread's callers."},
+	{Number: MapPush, Name: "map_push_elem", In: Host, C: "long (*bpf_map_push_elem)(void *map, const void *value, __u64 flags)", Args: args(aMap, value, scalar), Doc: "Puts a value into a queue, a stack or a bloom filter."},
+	{Number: MapPop, Name: "map_pop_elem", In: Host, C: "long (*bpf_map_pop_elem)(void *map, void *value)", Args: args(aMap, bpf.ArgSpec{Kind: bpf.ArgWrite, Size: bpf.ValueBytes, Whole: true}), Doc: "Takes the next value of a queue or a stack."},
 	{
 		// A bloom filter is asked for what is there.
-		Number: MapPeek, Name: "map_peek_elem", In: Host, Args: args(aMap, bpf.ArgSpec{Kind: bpf.ArgWrite, Size: bpf.ValueBytes, Reads: true}), Doc: "The next value of a queue or a stack; whether a bloom filter may have one.",
+		Number: MapPeek, Name: "map_peek_elem", In: Host, C: "long (*bpf_map_peek_elem)(void *map, void *value)", Args: args(aMap, bpf.ArgSpec{Kind: bpf.ArgWrite, Size: bpf.ValueBytes, Reads: true}), Doc: "The next value of a queue or a stack; whether a bloom filter may have one.",
 	},
-	{Number: ToSigned, Name: "strtol", In: Host, Args: args(read(1), scalar, scalar, out64), Doc: "Reads a number with a sign in text."},
-	{Number: ToUnsigned, Name: "strtoul", In: Host, Args: args(read(1), scalar, scalar, out64), Doc: "Reads a number in text."},
+	{Number: ToSigned, Name: "strtol", In: Host, C: "long (*bpf_strtol)(const char *buf, __u64 size, __u64 flags, long *value)", Args: args(read(1), scalar, scalar, out64), Doc: "Reads a number with a sign in text."},
+	{Number: ToUnsigned, Name: "strtoul", In: Host, C: "long (*bpf_strtoul)(const char *buf, __u64 size, __u64 flags, unsigned long *value)", Args: args(read(1), scalar, scalar, out64), Doc: "Reads a number in text."},
 	{Number: BootTime, Name: "ktime_get_ns", In: Host, Pure: true, Doc: docClock},
 	{Number: CoarseTime, Name: "ktime_get_ns", In: Host, Pure: true, Doc: docClock},
-	{Number: Format, Name: "snprintf", In: Host, Args: args(write(1), scalar, text, read(4), number), Doc: "Writes text, with arguments of 64 bits in memory."},
-	{Number: FuncIP, Name: "get_func_ip", In: Host, Args: args(context), Pure: true, Doc: "The address of the function."},
-	{Number: Cookie, Name: "get_attach_cookie", In: Host, Args: args(context), Pure: true, Doc: "The number that was given where the program was attached."},
-	{Number: Compare, Name: "strncmp", In: Host, Args: args(read(1), scalar, text), Doc: "Compares text with a constant one."},
-	{Number: SetRetval, Name: "set_retval", In: Host, Args: args(scalar), Doc: "As override_return, without a context."},
-	{Number: USDTCount, Name: "nvtrace_usdt_arg_cnt", In: Stop, Args: args(context), Doc: "How many arguments a USDT probe has."},
+	{Number: Format, Name: "snprintf", In: Host, C: "long (*bpf_snprintf)(char *str, __u32 size, const char *fmt, const __u64 *data, __u32 data_len)", Args: args(write(1), scalar, text, read(4), number), Doc: "Writes text, with arguments of 64 bits in memory."},
+	{Number: FuncIP, Name: "get_func_ip", In: Host, C: "__u64 (*bpf_get_func_ip)(void *ctx)", Args: args(context), Pure: true, Doc: "The address of the function."},
+	{Number: Cookie, Name: "get_attach_cookie", In: Host, C: "__u64 (*bpf_get_attach_cookie)(void *ctx)", Args: args(context), Pure: true, Doc: "The number that was given where the program was attached."},
+	{Number: Compare, Name: "strncmp", In: Host, C: "long (*bpf_strncmp)(const char *s1, __u32 size, const char *s2)", Args: args(read(1), scalar, text), Doc: "Compares text with a constant one."},
+	{Number: SetRetval, Name: "set_retval", In: Host, C: "long (*bpf_set_retval)(long value)", Args: args(scalar), Doc: "As override_return, without a context."},
+	{Number: USDTCount, Name: "nvtrace_usdt_arg_cnt", In: Stop, C: "long (*nvtrace_usdt_arg_cnt)(void *ctx)", Args: args(context), Doc: "How many arguments a USDT probe has."},
 }
 
 // writeStr is memory behind whose NUL nothing is written.

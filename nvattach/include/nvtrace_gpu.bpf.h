@@ -64,6 +64,7 @@ typedef long long __s64;
 enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PROG_ARRAY = 3, /* of programs, for bpf_tail_call */
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
@@ -309,15 +310,22 @@ static __u64 (*nvtrace_launch_id)(void) = (void *)607;
 static __s64 (*nvtrace_rank)(void) = (void *)630;
 /* The ordinal of the GPU. */
 static __u64 (*nvtrace_device)(void) = (void *)512;
+/* How many arguments a USDT probe has. */
+static long (*nvtrace_usdt_arg_cnt)(void *ctx) = (void *)619;
 
 /* End of the helpers. */
 
-/* Prints without waiting: the host formats the text later. At most 3 arguments. %s takes
- * text of a map or a global variable, not of the stack. */
-#define bpf_printk(fmt, args...)                                        \
-	({                                                              \
-		static const char ____fmt[] = fmt;                      \
-		bpf_trace_printk(____fmt, sizeof(____fmt), ##args);     \
+/* Calls another program in this one's place, and does not return; returns where there is none. */
+static long (*bpf_tail_call)(void *ctx, void *prog_array, __u32 index) = (void *)12;
+/* Calls callback(i, ctx) for i = 0, 1, ..., n - 1, until it returns 1; returns how often. */
+static long (*bpf_loop)(__u32 n, void *callback, void *ctx, __u64 flags) = (void *)181;
+
+/* Prints without waiting: the host formats the text later. At most 12 arguments, and
+ * 3 where one is text (%s), which must be in a map or a global variable; on the host it may be on the stack. */
+#define bpf_printk(fmt, args...)                                                                   \
+	({                                                                                         \
+		static const char ____fmt[] = fmt;                                                 \
+		__NVTRACE_CAT(__NVTRACE_PRINT, __NVTRACE_COUNT(args))(____fmt, sizeof(____fmt), ##args); \
 	})
 
 /*
@@ -344,6 +352,36 @@ static __u64 (*nvtrace_device)(void) = (void *)512;
 #define __NVTRACE_CAT(a, b) __NVTRACE_CAT2(a, b)
 #define __NVTRACE_NTH(_0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, n, ...) n
 #define __NVTRACE_COUNT(params...) __NVTRACE_NTH(_, ##params, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+#define __NVTRACE_PRINT0 bpf_trace_printk
+#define __NVTRACE_PRINT1 bpf_trace_printk
+#define __NVTRACE_PRINT2 bpf_trace_printk
+#define __NVTRACE_PRINT3 bpf_trace_printk
+#define __NVTRACE_PRINT4 __nvtrace_vprint
+#define __NVTRACE_PRINT5 __nvtrace_vprint
+#define __NVTRACE_PRINT6 __nvtrace_vprint
+#define __NVTRACE_PRINT7 __nvtrace_vprint
+#define __NVTRACE_PRINT8 __nvtrace_vprint
+#define __NVTRACE_PRINT9 __nvtrace_vprint
+#define __NVTRACE_PRINT10 __nvtrace_vprint
+#define __NVTRACE_PRINT11 __nvtrace_vprint
+#define __NVTRACE_PRINT12 __nvtrace_vprint
+#define __nvtrace_vprint(fmt, size, args...)                                                       \
+	({                                                                                         \
+		__u64 ____args[] = {__NVTRACE_CAT(__NVTRACE_LIST, __NVTRACE_COUNT(args))(args)};   \
+		bpf_trace_vprintk(fmt, size, ____args, sizeof(____args));                          \
+	})
+#define __NVTRACE_LIST1(a) (__u64)(a)
+#define __NVTRACE_LIST2(a, more...) (__u64)(a), __NVTRACE_LIST1(more)
+#define __NVTRACE_LIST3(a, more...) (__u64)(a), __NVTRACE_LIST2(more)
+#define __NVTRACE_LIST4(a, more...) (__u64)(a), __NVTRACE_LIST3(more)
+#define __NVTRACE_LIST5(a, more...) (__u64)(a), __NVTRACE_LIST4(more)
+#define __NVTRACE_LIST6(a, more...) (__u64)(a), __NVTRACE_LIST5(more)
+#define __NVTRACE_LIST7(a, more...) (__u64)(a), __NVTRACE_LIST6(more)
+#define __NVTRACE_LIST8(a, more...) (__u64)(a), __NVTRACE_LIST7(more)
+#define __NVTRACE_LIST9(a, more...) (__u64)(a), __NVTRACE_LIST8(more)
+#define __NVTRACE_LIST10(a, more...) (__u64)(a), __NVTRACE_LIST9(more)
+#define __NVTRACE_LIST11(a, more...) (__u64)(a), __NVTRACE_LIST10(more)
+#define __NVTRACE_LIST12(a, more...) (__u64)(a), __NVTRACE_LIST11(more)
 #define __NVTRACE_ARGS0(ctx) ctx
 #define __NVTRACE_ARGS1(ctx) __NVTRACE_ARGS0(ctx), (void *)ctx->arg0
 #define __NVTRACE_ARGS2(ctx) __NVTRACE_ARGS1(ctx), (void *)ctx->arg1
