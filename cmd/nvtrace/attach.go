@@ -487,7 +487,7 @@ func (s *tracing) extendGPU(r *record.Recorder, hooked *calls.Options) []record.
 			Emit: r.Emit, Now: r.Now, Cache: capture.DefaultCache(), Replace: s.gpu.Replace, Refused: s.gpu.Refused,
 			Mapped: s.gpu.Mapped, Logger: s.opts.Logger,
 		}
-		if o.Agent = r.Agent(); o.Agent != nil {
+		if o.Agent, o.Flush = r.Agent(), r.Flush; o.Agent != nil {
 			o.Audit, o.LaunchesCheap, o.Launched, o.Counted = capture.AuditHooks, true, s.probes.Ran, s.counted()
 			s.probes.LooksAtLaunches()
 			if o.LaunchesShared = hooked.Libraries.Has(api.Driver); o.LaunchesShared {

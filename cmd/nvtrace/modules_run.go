@@ -90,7 +90,7 @@ func (c *moduleCapture) begin(recording string) error {
 
 // extend adds capturing to a recording. The caller may have set more of c.opts.
 func (c *moduleCapture) extend(r *record.Recorder) record.Extension {
-	c.opts.Emit, c.opts.Now = r.Emit, r.Now
+	c.opts.Emit, c.opts.Now, c.opts.Flush = r.Emit, r.Now, r.Flush
 	c.opts.Agent = r.Agent()
 	if c.opts.Audit == capture.AuditOff {
 		c.opts.Audit = capture.AuditHooks

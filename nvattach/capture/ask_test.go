@@ -145,6 +145,26 @@ func TestEarlyLaunches(t *testing.T) {
 	}
 }
 
+// TestFoundOften: a program that asks for a kernel before each of its launches is not stopped for that, and which
+// kernel it launches is known.
+func TestFoundOften(t *testing.T) {
+	p := needPrograms(t)
+	for how, o := range map[string]*capture.Options{
+		"hooks": {Audit: capture.AuditHooks}, "breakpoints": {Audit: capture.AuditBreakpoints},
+	} {
+		out := traceRecorded(t, p, o, p.routes, "found-often")
+		if gaps := out.texts(traces.KindGap); out.status != 0 || len(gaps) > 0 {
+			t.Errorf("%s: ended with %#x, gaps %q", how, out.status, gaps)
+		}
+		if slices.Contains(out.lines, "asked") {
+			t.Errorf("%s: the driver was asked", how)
+		}
+		if stops := out.stats.Hits; out.stats.Kernels != 1 || (stops > 10) != (how == "breakpoints") {
+			t.Errorf("%s: %d kernels, %d stops in 2000 launches", how, out.stats.Kernels, stops)
+		}
+	}
+}
+
 // TestHiddenAgain: the same handle, found by a hidden slot, means the kernel of
 // another module each time.
 func TestHiddenAgain(t *testing.T) {

@@ -73,7 +73,7 @@ func (c *Capture) lookedUp(t *ptrace.Task, k *call, result int32) {
 	p, fn := c.process(t), &k.h.fn
 	owner := k.arg(t, fn.owner)
 	from := p.modules[owner]
-	if k.h.name() == "cuKernelGetFunction" {
+	if k.h.name() == kernelGetFunction {
 		from = p.kernels[owner]
 	}
 	if from == nil {
@@ -181,11 +181,11 @@ func (c *Capture) launchAt(t *ptrace.Task, k *call) {
 	if fn.how == launchArray {
 		for i := range min(k.arg(t, fn.extra)&0xffffffff, 1<<10) {
 			if h, err := readWord(t, arg+i*launchParamLen); err == nil {
-				c.launched(t.PID, t.TID, c.process(t), h, k.h.name())
+				c.launchedNow(t, h, k.h.name())
 			}
 		}
 	} else if handle, ok := kernelOf(t, fn.how, arg); ok {
-		c.launched(t.PID, t.TID, c.process(t), handle, k.h.name())
+		c.launchedNow(t, handle, k.h.name())
 	}
 	if c.o.Replace == nil { // otherwise see checkpoints
 		c.ask(t, c.process(t))
@@ -267,7 +267,7 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 				p.Forget(k)
 				return
 			}
-			c.launched(t.PID, t.TID, c.process(t), r.Args[0], h.name())
+			c.launchedNow(t, r.Args[0], h.name())
 		}
 	}
 	p, err := c.o.Agent.Process(t)
@@ -293,6 +293,53 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	}
 	if err != nil || h.early {
 		c.breakAt(t, addr, h)
+	}
+}
+
+// A finding is a call of cuKernelGetFunction.
+type finding struct{ sp, kernel uint64 }
+
+// hookLookup has calls of cuKernelGetFunction recorded by code in the program, which does not stop
+// for them: what they returned is asked for when a launch is looked at. It reports false where there must be a
+// breakpoint.
+func (c *Capture) hookLookup(t *ptrace.Task, addr, size uint64, h *hook) bool {
+	if c.o.Audit != AuditHooks || c.o.Agent == nil || c.o.LaunchesShared || c.o.Flush == nil || h.slot.table != "" {
+		return false // LaunchesShared: others have hooked it
+	}
+	k := &agent.Hook{Name: h.name(), Library: h.lib, Quiet: true, Derefs: []agent.Deref{{Arg: uint8(h.fn.out), Len: 8, Out: true}}}
+	k.OnRecord = func(_ *agent.Process, r *agent.Record) { c.lookupRecord(r) }
+	p, err := c.o.Agent.Process(t)
+	if err == nil {
+		err = p.Hook(t, addr, size, k)
+	}
+	if err != nil {
+		c.log.Debug("look-ups stop the program", "function", h.name(), "pid", t.PID, "err", err)
+	}
+	return err == nil
+}
+
+// lookupRecord takes a call of cuKernelGetFunction from the agent's records.
+func (c *Capture) lookupRecord(r *agent.Record) {
+	p := c.pids[r.PID]
+	switch {
+	case p == nil:
+	case r.Kind == agent.KindCall:
+		delete(p.finding, r.TID)
+		if !r.NoReturn && !agent.CalledByUs(r.Caller) && len(p.finding) < maxHandles {
+			p.finding[r.TID] = finding{r.SP, r.Args[1]}
+		}
+	case r.Kind == agent.KindReturn:
+		f, ok := p.finding[r.TID]
+		if !ok || f.sp != r.SP {
+			return
+		}
+		delete(p.finding, r.TID)
+		if r.Unfinished || int32(r.Ret) != 0 || len(r.Segs) == 0 || len(r.Segs[0].Out) != 8 {
+			return
+		}
+		if from := p.kernels[f.kernel]; from != nil {
+			p.noteKernel(le.Uint64(r.Segs[0].Out), &origin{image: from.image, name: from.name})
+		}
 	}
 }
 
@@ -409,6 +456,16 @@ func (c *Capture) tellCounted(kernel string, n uint64) {
 // same reports whether two handles mean the same kernel of the same image.
 func (o *origin) same(b *origin) bool {
 	return o == b || o != nil && b != nil && o.name == b.name && o.image != nil && b.image != nil && o.image.SHA256 == b.image.SHA256
+}
+
+// launchedNow is launched at a launch that stops the program: what the agent has recorded before, look-ups among
+// it, counts.
+func (c *Capture) launchedNow(t *ptrace.Task, handle uint64, name string) {
+	p := c.process(t)
+	if p.kernels[handle] == nil && c.o.Agent != nil && c.o.Flush != nil {
+		c.o.Flush()
+	}
+	c.launched(t.PID, t.TID, p, handle, name)
 }
 
 // launched notes the first launch of a kernel.

@@ -39,6 +39,8 @@ type Options struct {
 	Audit Audit
 	// Agent hooks the launching functions for [AuditHooks].
 	Agent *agent.Agent
+	// Flush gives out what Agent has recorded so far. Without it, look-ups of kernels stop the program.
+	Flush func()
 	// LaunchesShared: the launching functions that the driver exports are hooked by
 	// somebody else, who passes their records to [Capture.LaunchRecord].
 	LaunchesShared bool

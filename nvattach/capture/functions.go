@@ -55,6 +55,9 @@ const (
 
 const none = -1
 
+// kernelGetFunction is the look-up that programs make again and again: cuDNN and PyTorch do before launches.
+const kernelGetFunction = "cuKernelGetFunction"
+
 // functions returns the functions of the driver that matter, by their exported
 // names: prototypes of cuda.h and cudaTypedefs.h, CUDA 2.0 to 13.0. A name with
 // _v2 is an export of its own. No loader has a variant per default stream.
@@ -95,7 +98,7 @@ func functions() []function {
 		{name: "cuModuleGetFunction", act: actLookup, out: 0, owner: 1, label: 2},
 		{name: "cuLibraryGetKernel", act: actLookup, out: 0, owner: 1, label: 2, lib: true},
 		{name: "cuLibraryGetModule", act: actLookup, out: 0, owner: 1, label: none, lib: true, alias: true},
-		{name: "cuKernelGetFunction", act: actLookup, out: 0, owner: 1, label: none},
+		{name: kernelGetFunction, act: actLookup, out: 0, owner: 1, label: none},
 		{name: "cuModuleEnumerateFunctions", act: actEnumerate, out: 0, count: 1, owner: 2},
 		{name: "cuLibraryEnumerateKernels", act: actEnumerate, out: 0, count: 1, owner: 2, lib: true},
 

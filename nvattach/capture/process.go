@@ -77,6 +77,7 @@ type process struct {
 
 	libraries   map[uint64]bool      // of modules, those that are libraries
 	told        map[uint64][]uint64  // kernels by the module that the driver has named
+	finding     map[int]finding      // by thread: calls of cuKernelGetFunction that did not return yet
 	retired     map[uint64]int64     // those whose module was unloaded, and when (CLOCK_MONOTONIC, ns)
 	open        []question           // launches that the driver is to be asked about
 	checkpoints []*ptrace.Breakpoint // where it can be
@@ -96,6 +97,7 @@ func newProcess() *process {
 		hooks: make(map[uint64]*hook), modules: make(map[uint64]*origin), kernels: make(map[uint64]*origin),
 		launched: make(map[uint64]*origin), said: make(map[string]bool), kept: make(map[uint64][]*placement),
 		counts: make(map[uint64]uint64), libraries: make(map[uint64]bool), told: make(map[uint64][]uint64), retired: make(map[uint64]int64),
+		finding: make(map[int]finding),
 	}
 }
 
@@ -106,7 +108,7 @@ func (p *process) fork() *process {
 		hooks: maps.Clone(p.hooks), spaces: slices.Clone(p.spaces), modules: maps.Clone(p.modules),
 		kernels: maps.Clone(p.kernels), launched: maps.Clone(p.launched), said: make(map[string]bool), kept: make(map[uint64][]*placement),
 		counts:    make(map[uint64]uint64),
-		libraries: maps.Clone(p.libraries), told: maps.Clone(p.told), retired: maps.Clone(p.retired), scratch: p.scratch, before: p.before,
+		libraries: maps.Clone(p.libraries), told: maps.Clone(p.told), retired: maps.Clone(p.retired), finding: make(map[int]finding), scratch: p.scratch, before: p.before,
 	}
 	// Copies of our buffers stay in the child for good: it is the parent that
 	// their book-keeping belongs to.
@@ -242,6 +244,9 @@ func (c *Capture) hook(t *ptrace.Task, addr, size uint64, fn function, h hook) {
 	case actLookup, actEnumerate:
 		if c.o.Audit == AuditOff && c.o.Replace == nil {
 			return
+		}
+		if fn.name == kernelGetFunction && (c.o.Audit == AuditOff || c.hookLookup(t, addr, size, &h)) {
+			return // it matters to the audit only
 		}
 	}
 	c.breakAt(t, addr, &h)

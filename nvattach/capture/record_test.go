@@ -45,7 +45,7 @@ func traceRecorded(t *testing.T, p *programs, o *capture.Options, argv ...string
 		Sinks:  []record.Sink{events},
 		Extend: func(r *record.Recorder) ([]record.Extension, error) {
 			opts := *o
-			opts.Emit, opts.Now, opts.Agent = r.Emit, r.Now, r.Agent()
+			opts.Emit, opts.Now, opts.Agent, opts.Flush = r.Emit, r.Now, r.Agent(), r.Flush
 			c = capture.New(&opts, record.ExtensionClass)
 			return []record.Extension{ioctls.New(r, nil).Extension(), {Rules: c.Rules(), Handler: c, Finish: c.Finish}}, nil
 		},

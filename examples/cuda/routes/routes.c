@@ -58,6 +58,7 @@ static const struct route routes[] = {
 	{"launch-ex", by_dlsym, 1, launch_ex},
 	{"launch-graph", by_dlsym, 1, launch_graph},
 	{"often*", by_dlsym, 1, launch_often},
+	{"found-often", by_dlsym, 1, found_often},
 	{"hidden-threads", by_dlsym, 1, hidden_threads},
 	{"hidden-again", by_dlsym, 1, hidden_again},
 	{"hidden-*", by_dlsym, 1, hidden_find},
