@@ -59,6 +59,7 @@ func verbs() []verb {
 		{"where", "[flags] PID", "say what a process's GPU channels and threads are at: is it hung, and in what", whereVerb},
 		{"pushbuffer", "[flags] PID", "print what a process handed to the GPU's channels last", pushbufferVerb},
 		{"report", "[flags] run.nvt", "print the summary of a recording", reportVerb},
+		{"fleet", "report [flags] DIR|run.nvt...", "compare the ranks of a job: which is slow or hangs, since when, in what", fleetVerb},
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", logVerb},
 		{"dump", "PID", "have nvtrace --flight write what it keeps of a program", dumpVerb},
 		{"export", "--format FORMAT [flags] run.nvt", "convert a recording", exportVerb},

@@ -323,6 +323,9 @@ func (e *env) oneRecording(fs *flag.FlagSet, args, command []string) (name strin
 	words, status, ok := parseAnywhere(fs, args)
 	if ok && (len(words) != 1 || command != nil) {
 		verb := strings.TrimPrefix(fs.Name(), "nvtrace ")
+		if verb == "report" && len(words) > 1 && command == nil {
+			return "", e.fail(exitUsage, "report wants one recording; to compare the ranks of a job: nvtrace fleet report %s", shellText(words)), false
+		}
 		return "", e.fail(exitUsage, "%s wants one recording: nvtrace %s run.nvt", verb, verb), false
 	}
 	if !ok {

@@ -12,8 +12,10 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"nvtrace/cmd/nvtrace/internal/export"
+	"nvtrace/cmd/nvtrace/internal/fleet"
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
@@ -112,6 +114,77 @@ func reportVerb(e *env, args, command []string) int {
 		}
 		return sink.writeReport(e.stdout, report, reportLayout(*rows))
 	})
+}
+
+func fleetVerb(e *env, args, command []string) int {
+	if len(args) > 0 && args[0] == "report" {
+		return fleetReport(e, args[1:], command)
+	}
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		return e.fail(exitUsage, "fleet %q: want fleet report", args[0])
+	}
+	return fleetReport(e, args, command)
+}
+
+// fleetReport compares the recordings of a job's ranks.
+func fleetReport(e *env, args, command []string) int {
+	var rf readFlags
+	var asJSON optString
+	var o fleet.Options
+	fs := newFlagSet(e, "fleet", "report [flags] DIR|run.nvt...")
+	rf.register(fs)
+	asJSON.registerJSON(fs)
+	fs.DurationVar(&o.Hang, "hang", 5*time.Second, "a collective that a rank has not come to, or that is not over, `TIME` after another rank came to it is a hang, if it is also five times the longest time between collectives")
+	fs.Float64Var(&o.Share, "share", 0.1, "a rank is slow that the others wait for in this `PART` of the time at least")
+	words, status, ok := parseAnywhere(fs, args)
+	switch {
+	case !ok:
+		return status
+	case len(words) == 0 || command != nil:
+		return e.fail(exitUsage, "fleet report wants the recordings of a job's ranks, or their folder: nvtrace fleet report DIR")
+	case o.Hang <= 0 || o.Share <= 0 || o.Share >= 1:
+		return e.fail(exitUsage, "--hang wants a time, and --share a part of 1 above 0")
+	}
+	names, err := fleet.Recordings(words)
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	all, failed := fleet.New(&o), 0
+	for _, name := range names {
+		if err := e.addRank(all, &rf, name); err != nil {
+			failed++
+			e.notice("%s: %v", name, err)
+		}
+	}
+	if failed == len(names) {
+		return exitFailed
+	}
+	r := all.Report()
+	if status := e.answer(&asJSON, nil, r, func() error { return r.Write(e.stdout) }); status != exitOK {
+		return status
+	}
+	if r.Found() {
+		return exitDiffers
+	}
+	return exitOK
+}
+
+// addRank reads a recording. What could be read of a damaged one counts, and the damage is told.
+func (e *env) addRank(all *fleet.Fleet, rf *readFlags, name string) error {
+	r, d, err := rf.open(e, name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	rank := fleet.NewRecorded(name, &r.Header)
+	var c ioctl.Call
+	err = each(r, func(string, ...any) {}, func(ev *traces.Event) {
+		d.DecodeTo(&c, ev)
+		rank.Add(ev, &c)
+	})
+	rank.Complete = err == nil && r.Complete()
+	all.Add(rank)
+	return err
 }
 
 // answer writes a verb's result, as JSON or as text does, and returns the

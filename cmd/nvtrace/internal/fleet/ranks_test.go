@@ -1,0 +1,142 @@
+package fleet_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"nvtrace/cmd/nvtrace/internal/fleet"
+	"nvtrace/internal/need"
+)
+
+var (
+	rounds = flag.Int("rounds", 1, "how often each fault is planted")
+	size   = flag.Int("ranks", 4, "of a simulated job")
+)
+
+// job is what simulated ranks are made of.
+type job struct{ dir, nvtrace, train string }
+
+// newJob compiles nvtrace, the stand-in for NCCL and the training.
+func newJob(t *testing.T) *job {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("programs on the simulated GPU are of amd64")
+	}
+	if need.Race {
+		t.Skip("runs nvtrace without the race detector")
+	}
+	need.Tool(t, "gcc", "")
+	dir := t.TempDir()
+	j := &job{dir, filepath.Join(dir, "nvtrace"), filepath.Join(dir, "train")}
+	lib := filepath.Join(dir, "libnccl.so.2")
+	for _, words := range [][]string{
+		{"gcc", "-O1", "-w", "-shared", "-fPIC", "-o", lib, "testdata/nccl.c", "-ldl", "-lrt"},
+		{"gcc", "-O1", "-w", "-I../../../../nvattach/sim/testdata", "-o", j.train, "testdata/train.c", lib, "-ldl", "-lpthread", "-Wl,-rpath," + dir},
+		{"go", "build", "-o", j.nvtrace, "nvtrace/cmd/nvtrace"},
+	} {
+		cmd := exec.Command(words[0], words[1:]...)
+		if words[0] == "go" {
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		}
+		if b, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v\n%s", words, err, b)
+		}
+	}
+	return j
+}
+
+// run runs the ranks of a job at once, and returns the report of their recordings and its exit status.
+func (j *job) run(t *testing.T, ranks, steps int, seconds string, fault ...string) (*fleet.Report, int) {
+	t.Helper()
+	dir := t.TempDir()
+	var all sync.WaitGroup
+	for rank := range ranks {
+		all.Go(func() {
+			cmd := exec.Command(j.nvtrace, append([]string{
+				"--sim", "-q", "--api", "--gpu-times=events", "--modules=hash", "-o", filepath.Join(dir, "run.%r.nvt"), "--", j.train, dir, strconv.Itoa(steps),
+			}, fault...)...)
+			cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("LOCAL_RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", ranks), "SECONDS="+seconds)
+			out, err := cmd.CombinedOutput()
+			if err != nil && seconds == "" || len(out) > 0 && err == nil && string(out) != fmt.Sprintf("rank %d has ended\n", rank) {
+				t.Errorf("rank %d: %v\n%s", rank, err, out)
+			}
+		})
+	}
+	all.Wait()
+	out, err := exec.Command(j.nvtrace, "fleet", "report", "--json", "--hang", "500ms", dir).Output()
+	status := 0
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		status = e.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	r := new(fleet.Report)
+	if err := json.Unmarshal(out, r); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if len(r.Ranks) != ranks || r.World != ranks || r.Missing != nil {
+		t.Errorf("%d ranks of %d, missing %v", len(r.Ranks), r.World, r.Missing)
+	}
+	return r, status
+}
+
+// TestPlanted plants faults in a rank of a simulated job: the report names rank and cause. With -args -rounds 20 -ranks 8
+// it counts how often.
+func TestPlanted(t *testing.T) {
+	j := newJob(t)
+	const rank, steps = 2, 30
+	for _, tt := range []struct{ fault, kind, cause string }{
+		{"", "", ""},
+		{"sleep", fleet.Slow, "host"},
+		{"kernel", fleet.Slow, "compute"},
+		{"copies", fleet.Slow, "copy"},
+		{"driver", fleet.Slow, "driver"},
+		{"size", fleet.Mismatch, "signature differs"},
+		{"image", fleet.Differs, "image"},
+		{"missing", fleet.Hang, "missing enter"},
+		{"stop", fleet.Hang, "missing enter"},
+		{"kill", fleet.Hang, "missing enter"},
+	} {
+		if *rounds == 1 && (tt.fault == "copies" || tt.fault == "driver" || tt.fault == "stop" || tt.fault == "kill") {
+			continue // they take seconds, and go the same ways
+		}
+		right, wrong, silent := 0, 0, 0
+		for range *rounds {
+			seconds, args := "", []string(nil)
+			if tt.fault != "" {
+				args = []string{tt.fault, strconv.Itoa(rank), "10"}
+			}
+			if tt.kind == fleet.Hang {
+				seconds = "3"
+			}
+			r, status := j.run(t, *size, steps, seconds, args...)
+			found := slices.DeleteFunc(slices.Clone(r.Findings), func(x fleet.Finding) bool { return x.Kind == fleet.Paused })
+			switch {
+			case len(found) == 0 && tt.kind == "", len(found) == 1 && found[0].Kind == tt.kind && found[0].Cause == tt.cause && slices.Equal(found[0].Ranks, []int{rank}):
+				right++
+			case len(found) == 0 || len(found) == 1 && found[0].Cause == fleet.CannotTell:
+				silent++
+			default:
+				wrong++
+				t.Logf("%q: %+v", tt.fault, found)
+			}
+			if want := tt.kind != "" && tt.kind != fleet.Differs; (status == 1) != want && len(found) == 1 {
+				t.Errorf("%q: status %d", tt.fault, status)
+			}
+		}
+		t.Logf("%q: %d right, %d not told, %d wrong", tt.fault, right, silent, wrong)
+		if *rounds == 1 && right != 1 {
+			t.Errorf("%q: not found", tt.fault)
+		}
+	}
+}
