@@ -20,7 +20,7 @@ import (
 // of system calls, signals and signal masks as if nothing had been.
 func TestKilled(t *testing.T) {
 	dir := killable(t)
-	step, stride, most := 1, 97, 2000 // it goes on loading for ever
+	step, stride, most := 1, 331, 2000 // it goes on loading for ever
 	if need.Required("stepkill") {
 		stride = 1
 	}
@@ -41,7 +41,7 @@ func TestKilledAgain(t *testing.T) {
 		"uprobe:" + dir + "/unharmed:call { @ = count(); } uretprobe:" + dir + "/unharmed:call { @r = hist(retval); } syscall:lseek { @s = count(); }",
 	}
 	const most = 1000 // steps, in which it gets to run programs
-	victims := 24
+	victims := 8
 	if need.Required("stepkill") {
 		victims = 1000
 	}
