@@ -50,6 +50,11 @@ var errDetour = errors.New("none that does no harm when nvtrace is killed")
 // detours says whether breakpoints in the traced programs are detours.
 func (tr *tracer) detours() bool { return tr.outlived && tr.o.Injector != nil }
 
+// MovesReturns reports whether a function whose return OnReturn waits for returns to an Injector's stub, instead of a
+// breakpoint behind its call: in programs that live on when this process is killed. Functions that look at who calls
+// them notice.
+func (t *Task) MovesReturns() bool { return t.tr.detours() }
+
 // detour makes a site of a jump at addr, or finds it.
 func (s *space) detour(t *Task, addr uint64) (*site, error) {
 	if st := s.jumps[addr]; st != nil && s.intact(st) {

@@ -244,6 +244,9 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 		if err != nil {
 			return nil, err
 		}
+		if in == nil && s.atStops() {
+			return make([]byte, size), nil
+		}
 		if shared, err = s.programs(a, size, in); err != nil && in != nil {
 			return nil, err
 		}
@@ -311,6 +314,12 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 		}
 	}})
 	return nil
+}
+
+// atStops reports whether programs on the host are to run at stops. Those in kernels may share maps with them; and in
+// programs that outlive nvtrace, exceptions do not find their way through functions whose returns are seen at stops.
+func (s *tracing) atStops() bool {
+	return s.f.fast == "off" && !s.f.attach.kernelProbes() && s.f.onDeath != deathLive && s.f.pid() == 0
 }
 
 // share has kernels reach the maps that programs on the host use, too; data is the memory of

@@ -98,7 +98,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.BoolVar(&f.munmap, "munmap", false, "record munmap and mremap of device mappings too")
 	f.set.StringVar(&f.onDeath, "on-tracer-death", "kill", "if the tracing process is killed by SIGKILL, `WHAT` becomes of the program: kill, or live (opening files, and what else nvtrace stops at, then fails with ENOSYS; with --seccomp=off nothing does)")
 	f.set.StringVar(&f.orphans, "orphans", "auto", "processes that outlive the program, `HOW`: wait, kill, detach (with --seccomp=off), or auto: detach with --seccomp=off, otherwise wait and say so")
-	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
+	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls and run host programs inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
 	f.set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; probe, kernels by a probe in each, also those in graphs; auto: by events, and by probes in kernels that get programs anyway (--attach, -e); off. Implies --api")
 	f.set.Var(&f.stacks, "stacks", "record from where calls were made, functions and lines of Python: `CALLS` alloc, free, sync, launch, failed, or names such as cuMemcpy*, by commas; with /N at one call in N, else as often as costs 2 %. Implies --api")

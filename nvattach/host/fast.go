@@ -203,6 +203,9 @@ var errInside = errors.New("it is no function's beginning")
 // errCaller: where threads don't stop, a function whose return is watched returns to the agent.
 var errCaller = errors.New("what it does depends on its return address")
 
+// errMoved: so it does at stops, in programs that outlive nvtrace.
+var errMoved = fmt.Errorf("%w, which is changed in programs that outlive nvtrace (-p, --on-tracer-death=live)", errCaller)
+
 // hook describes what the agent is to do at a target.
 func (f *fast) hook(x *target, a *attachments) (*agent.Hook, error) {
 	if x.hook != nil || x.slow != nil {

@@ -598,7 +598,7 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 	if err != nil {
 		return // it has died
 	}
-	for _, q := range x.returns {
+	for _, q := range t.returnsAt(task, x) {
 		if !t.attached.runs(q) {
 			continue
 		}
@@ -634,6 +634,15 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 			return
 		}
 	}
+}
+
+// returnsAt are the programs at returns of a function, as far as waiting for these changes nothing that it does.
+func (t *Tracer) returnsAt(task *ptrace.Task, x *target) []*nvattach.PlannedHost {
+	if len(x.returns) > 0 && errors.Is(x.slow, errCaller) && task.MovesReturns() {
+		t.report(fmt.Sprintf("returns of %s can't be seen: %v", x.name, errMoved))
+		return nil
+	}
+	return x.returns
 }
 
 // wanted reports whether programs run there.
@@ -685,7 +694,7 @@ func (t *Tracer) override(task *ptrace.Task, x *target, result uint64) bool {
 func (t *Tracer) targets(m *dso.Code) []*target {
 	f, key, err := m.Open()
 	if err != nil {
-		t.report(fmt.Sprintf("%s has no probes: %v", m.Path, err))
+		t.none(m.Path, err)
 		return nil
 	}
 	defer f.Close()
@@ -696,11 +705,21 @@ func (t *Tracer) targets(m *dso.Code) []*target {
 			list, err = t.read(code, m.Path)
 		}
 		if err != nil {
-			t.report(fmt.Sprintf("%s has no probes: %v", m.Path, err))
+			t.none(m.Path, err)
 		}
 		t.files[key] = list
 	}
 	return list
+}
+
+// none says why a file has no probes. Nothing else is said of the programs that are for it.
+func (t *Tracer) none(path string, why error) {
+	t.report(fmt.Sprintf("%s has no probes: %v", path, why))
+	for _, q := range t.opts.Plan.Host {
+		if t.isIn(q, path) {
+			t.found[q] = true
+		}
+	}
 }
 
 // read finds what programs want in a file.

@@ -56,6 +56,7 @@ type rig struct {
 	stdin   *os.File // nil: none
 	stdout  bytes.Buffer
 	agent   *agent.Agent // nil: all programs run in this process
+	live    bool         // the program outlives this process
 }
 
 // both runs a test with programs that run in the traced process where they can, and with
@@ -140,7 +141,7 @@ func (r *rig) run(argv ...string) int {
 
 // options are those of a trace.
 func (r *rig) options() *ptrace.Options {
-	o := &ptrace.Options{Rules: r.tracer.Rules()}
+	o := &ptrace.Options{Rules: r.tracer.Rules(), NoExitKill: r.live}
 	if r.agent != nil {
 		o.Rules = append(r.agent.Rules(), o.Rules...)
 		o.Injector = r.agent

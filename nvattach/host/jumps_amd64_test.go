@@ -101,6 +101,29 @@ func TestCaller(t *testing.T) {
 		if got := r.count(1); n > 0 && got != n {
 			t.Errorf("%s: %d returns, want %d", name, got, n)
 		}
+		// Where no breakpoint may be behind the calls, they are refused.
+		r = newRig(t, true, "add_enter")
+		r.live = true
+		r.at(object.HostPoint{Kind: object.HostReturn, Binary: "libc", Func: name})
+		if rc := r.run(bin); rc != 0 || r.stdout.String() != want {
+			t.Errorf("%s, outliving: status %d, %q, want %q", name, rc, &r.stdout, want)
+		}
+		if n > 0 && (len(r.said) != 1 || !strings.Contains(r.said[0], errMoved.Error())) {
+			t.Errorf("%s, outliving: said %q", name, r.said)
+		}
+	}
+}
+
+// TestNone: of a file that can't have probes one thing is said.
+func TestNone(t *testing.T) {
+	r := newRig(t, true, "add_enter")
+	r.at(object.HostPoint{Kind: object.HostEntry, Binary: "short", Func: "add"})
+	if u := r.tracer.Unmatched(); len(u) != 1 {
+		t.Errorf("before it is mapped: %q", u)
+	}
+	r.tracer.none("/bin/short", errors.New("no 64-bit ELF"))
+	if u := r.tracer.Unmatched(); len(u) != 0 || len(r.said) != 1 {
+		t.Errorf("%q, said %q", u, r.said)
 	}
 }
 

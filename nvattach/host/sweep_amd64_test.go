@@ -145,6 +145,7 @@ func (s *sweeper) command(argv []string) {
 				case tooSlow:
 					s.Logf("%q takes longer than %v", argv, sweepLimit)
 				default:
+					s.Logf("%.1000q, alone %.1000q", got, alone)
 					s.bisect(argv, path, some, returns, alone)
 				}
 			}
@@ -169,7 +170,8 @@ func (s *sweeper) bisect(argv []string, path string, addrs []uint64, returns boo
 		if got, _ := s.traced(argv, path, half, returns, nil); got == alone {
 			half = addrs[len(addrs)/2:]
 			if got, _ := s.traced(argv, path, half, returns, nil); got == alone {
-				s.Errorf("%q: %s: %d places from %#x on together (returns %v)", argv, path, len(addrs), addrs[0], returns)
+				got, _ = s.traced(argv, path, addrs, returns, nil)
+				s.Errorf("%q: %s: %d places from %#x on together (returns %v): %.200q, alone %.200q", argv, path, len(addrs), addrs[0], returns, got, alone)
 				return
 			}
 		}
