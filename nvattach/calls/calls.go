@@ -365,7 +365,7 @@ func (t *Tracer) hook(task *ptrace.Task, lib *library, m *proc.Mapping) {
 	var list []agent.Target
 	for _, f := range lib.funcs {
 		if addr, ok := lib.addr(m, f.addr, f.size); ok && (process == nil || !process.Hooked(addr)) {
-			list = append(list, agent.Target{Addr: addr, Size: f.size, Hook: f.hook})
+			list = append(list, agent.Target{Addr: addr, Hook: f.hook})
 		}
 	}
 	if len(list) > 0 {

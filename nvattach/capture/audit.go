@@ -244,7 +244,7 @@ func kernelOf(t *ptrace.Task, how launchForm, arg uint64) (uint64, bool) {
 // long as they bring new kernels, and are read from the agent's records, in their
 // order. Graphs are built at breakpoints: that
 // is rare, and the kernel must be read from memory.
-func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
+func (c *Capture) hookLaunch(t *ptrace.Task, addr uint64, h *hook) {
 	fn := h.fn
 	if fn.how != launchHandle {
 		c.breakAt(t, addr, h)
@@ -272,7 +272,7 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	}
 	p, err := c.o.Agent.Process(t)
 	if err == nil {
-		err = p.Hook(t, addr, size, k)
+		err = p.Hook(t, addr, k)
 	}
 	if err == nil && k.Once {
 		s := c.process(t)

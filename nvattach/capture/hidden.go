@@ -60,7 +60,7 @@ func (c *Capture) tableGiven(t *ptrace.Task, k *call, result int32) {
 		}
 		addr, id := list[i], slotID{known.name, i}
 		c.learn(t, addr, id, k.h.lib)
-		c.hook(t, addr, 0, known.slots[i], hook{names: []string{id.String()}, lib: k.h.lib, slot: id})
+		c.hook(t, addr, known.slots[i], hook{names: []string{id.String()}, lib: k.h.lib, slot: id})
 	}
 }
 
@@ -112,7 +112,7 @@ func (c *Capture) hookCached(t *ptrace.Task, p *process, s *span) {
 			if n, _ := t.ReadText(addr, code[:]); n < len(code) || hex.EncodeToString(code[:]) != at.Code {
 				continue
 			}
-			c.hook(t, addr, 0, fn, hook{names: []string{id.String()}, lib: s.obj.path, slot: id})
+			c.hook(t, addr, fn, hook{names: []string{id.String()}, lib: s.obj.path, slot: id})
 		}
 	}
 }

@@ -192,7 +192,7 @@ func (c *Capture) watch(t *ptrace.Task, o *object, s span) {
 			}
 			continue
 		}
-		c.hook(t, s.start+(off-s.off), sym.Size, c.funcs[name], hook{names: []string{name}, lib: o.path})
+		c.hook(t, s.start+(off-s.off), c.funcs[name], hook{names: []string{name}, lib: o.path})
 	}
 	c.hookCached(t, p, &s)
 	if len(p.open) > 0 {
@@ -219,7 +219,7 @@ func (p *process) forget(t *ptrace.Task, s span) {
 }
 
 // hook watches one function.
-func (c *Capture) hook(t *ptrace.Task, addr, size uint64, fn function, h hook) {
+func (c *Capture) hook(t *ptrace.Task, addr uint64, fn function, h hook) {
 	p := c.process(t)
 	if old := p.hooks[addr]; old != nil {
 		if !slices.Contains(old.names, h.names[0]) {
@@ -235,7 +235,7 @@ func (c *Capture) hook(t *ptrace.Task, addr, size uint64, fn function, h hook) {
 	switch fn.act {
 	case actLaunch:
 		if c.o.Audit == AuditHooks && c.o.Agent != nil {
-			c.hookLaunch(t, addr, size, &h)
+			c.hookLaunch(t, addr, &h)
 			return
 		}
 		if c.o.Audit != AuditBreakpoints {

@@ -78,7 +78,8 @@ func (s *Session) kernelLines(all []Kernel) []string {
 		lines = append(lines, fmt.Sprintf("probed %s (-v lists them)", plural(n, "more kernel")))
 	}
 	lines = append(lines, unprobedLines(reasons, without)...)
-	if len(reasons) > 0 || len(probed) > maxProbed {
+	// With none of those that the host launched, but others, a sum would read as if nothing had been counted.
+	if some := len(probed) > 0 || idleProbed == 0; some && len(reasons) > 0 || len(probed) > maxProbed {
 		lines = append(append(lines, s.total(all)), s.origins(all)...)
 	}
 	switch {

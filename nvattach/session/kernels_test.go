@@ -55,6 +55,10 @@ func TestKernelLines(t *testing.T) {
 			},
 		},
 		{
+			name: "none with probes launched by the host", ran: []string{"sass3", "sass9"}, lines: 2,
+			want: []string{"NOT probed 2 kernels: it is there as machine code only: sass3, sass9", "not launched by the host: 4938 kernels, 900 of them with probes"},
+		},
+		{
 			name: "many launched", ran: many, lines: maxProbed + 1 + maxReasons + 1 + 1 + 1,
 			want: []string{
 				"probed 892 more kernels (-v lists them)", "NOT probed 900 kernels: it is there as machine code only: sass0, sass1, sass2, …",

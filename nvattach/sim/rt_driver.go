@@ -1,6 +1,9 @@
 package sim
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // The runtime does its work through the driver: what watches the driver's functions (libraries' calls,
 // times by events, probes) is to see here what it sees of NVIDIA's. So the thread that calls a function
@@ -43,6 +46,8 @@ func (d *inDriver) is(q *request) bool {
 // connections, of which there are 512 (SLOTS): threads that wait for a second one must not have all of them.
 const maxInDriver = 128
 
+var undriven = fmt.Sprintf("more than %d threads were in calls of the runtime at once; what the others called is not recorded as calls of the driver, nor timed by them", maxInDriver)
+
 // driverWords is how many arguments a call of the driver's is made with at most.
 const driverWords = 12
 
@@ -59,7 +64,11 @@ func (c *call) through(u *underlying, run func(args [6]uint64) result) result {
 		}
 	}
 	addr := p.entryAddr(libCUDA, name)
-	if addr == 0 || c.conn == nil || c.th.in != nil || p.inDriver >= maxInDriver {
+	if addr == 0 || c.conn == nil || c.th.in != nil {
+		return run([6]uint64{})
+	}
+	if p.inDriver >= maxInDriver {
+		p.sim.hint(undriven)
 		return run([6]uint64{})
 	}
 	in := &inDriver{c: c, index: uint32(p.sim.cat.index[libCUDA][name]), args: u.args, into: u.into, run: run}

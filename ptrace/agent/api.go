@@ -310,7 +310,6 @@ type Count struct {
 // Target is a function to be hooked.
 type Target struct {
 	Addr uint64 // of its first instruction
-	Size uint64 // bytes of its code; 0: unknown, then only what can be told from its beginning is checked
 	Hook *Hook
 	// Err is set by Process.HookAll: why the function is not hooked.
 	Err error

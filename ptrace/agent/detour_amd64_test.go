@@ -34,7 +34,7 @@ func (d *detours) set(tr *tracer) {
 				err = p.lower(tk, c.Args[3])
 			}
 			if err == nil {
-				err = p.Hook(tk, c.Args[3], c.Args[4], &Hook{Name: "f"})
+				err = p.Hook(tk, c.Args[3], &Hook{Name: "f"})
 			}
 			if err != nil {
 				tr.t.Error(err)

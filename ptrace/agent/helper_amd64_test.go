@@ -180,11 +180,11 @@ func (tr *tracer) hooks(list ...*Hook) {
 			p.Forget(list[0])
 		default:
 			if tr.orBreak {
-				one := []Target{{Addr: c.Args[3], Size: c.Args[4], Hook: list[i]}}
+				one := []Target{{Addr: c.Args[3], Hook: list[i]}}
 				tr.a.HookAllOrBreak(t, one)
 				err = one[0].Err
 			} else {
-				err = p.Hook(t, c.Args[3], c.Args[4], list[i])
+				err = p.Hook(t, c.Args[3], list[i])
 			}
 			if err != nil {
 				tr.t.Error(err)

@@ -33,8 +33,7 @@ type hookSite struct {
 }
 
 // Hook makes calls of the function at addr come to a record from now on. The
-// agent is put into the process if it is not there. size is the length of the
-// function's code, 0 if it is not known. t must be stopped as
+// agent is put into the process if it is not there. t must be stopped as
 // [ptrace.Task.Syscall] wants; the other threads are stopped for a moment.
 //
 // The function's beginning, up to the first whole instruction behind its fifth
@@ -52,8 +51,8 @@ type hookSite struct {
 // The error matches ErrUnpatchable where the code is not suitable: too short, a
 // branch goes into what would be replaced, an instruction is not known; or ErrUnsupported,
 // see Process. Threads that are just executing it go on in what was moved. See HookAllOrBreak.
-func (p *Process) Hook(t *ptrace.Task, addr, size uint64, h *Hook) error {
-	target := []Target{{Addr: addr, Size: size, Hook: h}}
+func (p *Process) Hook(t *ptrace.Task, addr uint64, h *Hook) error {
+	target := []Target{{Addr: addr, Hook: h}}
 	if err := p.HookAll(t, target); err != nil {
 		return err
 	}

@@ -344,7 +344,7 @@ func TestHookStill(t *testing.T) {
 			return
 		}
 		p.Unmapped(c.Args[3]&^4095, 8192)
-		if err := p.Hook(tk, c.Args[3], c.Args[4], h); !errors.Is(err, ErrUnpatchable) || len(p.hooks) != 1 || p.hooks[0].gone {
+		if err := p.Hook(tk, c.Args[3], h); !errors.Is(err, ErrUnpatchable) || len(p.hooks) != 1 || p.hooks[0].gone {
 			t.Errorf("%v, %d hooks", err, len(p.hooks))
 		}
 	}
@@ -430,11 +430,11 @@ func TestHookShapes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if fallback {
-				list := []Target{{Addr: c.Args[3], Size: c.Args[4], Hook: h}}
+				list := []Target{{Addr: c.Args[3], Hook: h}}
 				tr.a.HookAllOrBreak(tk, list)
 				err = list[0].Err
 			} else {
-				err = p.Hook(tk, c.Args[3], c.Args[4], h)
+				err = p.Hook(tk, c.Args[3], h)
 			}
 			if err != nil {
 				if !errors.Is(err, ErrUnpatchable) {
@@ -500,7 +500,7 @@ func TestHookAndBreakpoint(t *testing.T) {
 			if !hookFirst {
 				set()
 			}
-			if err := p.Hook(tk, c.Args[3], c.Args[4], &Hook{Name: "fib"}); err != nil {
+			if err := p.Hook(tk, c.Args[3], &Hook{Name: "fib"}); err != nil {
 				t.Error(err)
 			}
 			if hookFirst {

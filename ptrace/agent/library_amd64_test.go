@@ -39,7 +39,7 @@ func exports(t testing.TB, pid int, part string) []Target {
 				continue
 			}
 			seen[s.Value] = true
-			list = append(list, Target{Addr: base + s.Value, Size: s.Size, Hook: &Hook{Name: s.Name, Library: m.Path}})
+			list = append(list, Target{Addr: base + s.Value, Hook: &Hook{Name: s.Name, Library: m.Path}})
 		}
 		return list
 	}

@@ -40,7 +40,7 @@ func TestStrictMemory(t *testing.T) {
 		}
 		m = &strict{memory: p.mem, pid: tk.PID}
 		p.mem = m
-		if err := p.Hook(tk, c.Args[3], c.Args[4], &Hook{Name: "fib"}); err != nil {
+		if err := p.Hook(tk, c.Args[3], &Hook{Name: "fib"}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -25,7 +25,7 @@ func TestSealed(t *testing.T) {
 	tr.mark = func(task *ptrace.Task, c *ptrace.Syscall) {
 		p, err := tr.a.Process(task)
 		if err == nil {
-			err = p.Hook(task, c.Args[3], c.Args[4], &Hook{Name: "fib"})
+			err = p.Hook(task, c.Args[3], &Hook{Name: "fib"})
 		}
 		if err != nil {
 			t.Error(err)

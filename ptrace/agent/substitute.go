@@ -157,9 +157,9 @@ const (
 
 // A HandleFunc is a function that Process.Substitute is for.
 type HandleFunc struct {
-	Name       string
-	Addr, Size uint64 // as in Target
-	Form       HandleForm
+	Name string
+	Addr uint64 // as in Target
+	Form HandleForm
 }
 
 // HandleForm is where a function has its handle, and what may be put there.
@@ -204,7 +204,7 @@ func (p *Process) Substitute(t *ptrace.Task, s *Substitutes, list []HandleFunc) 
 		if err != nil {
 			return err
 		}
-		targets = append(targets, Target{Addr: f.Addr, Size: f.Size, Hook: &Hook{Name: f.Name, Probe: probe, Returns: true, Beside: true}})
+		targets = append(targets, Target{Addr: f.Addr, Hook: &Hook{Name: f.Name, Probe: probe, Returns: true, Beside: true}})
 	}
 	if err := p.HookAll(t, targets); err != nil {
 		return err

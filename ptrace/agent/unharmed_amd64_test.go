@@ -79,10 +79,10 @@ func (m *meddler) meddle(t *ptrace.Task) {
 		p, err := m.a.Process(t)
 		check("agent:", err)
 		if m.addr != 0 && err == nil {
-			check("hook:", p.Hook(t, m.addr, 0, &Hook{Name: "call"}))
+			check("hook:", p.Hook(t, m.addr, &Hook{Name: "call"}))
 			check("programs:", p.Runs(t))
 			m.leave(t, check)
-			check("probe:", p.Hook(t, m.addr, 0, &Hook{Name: "call", Probe: m.probe, Returns: true}))
+			check("probe:", p.Hook(t, m.addr, &Hook{Name: "call", Probe: m.probe, Returns: true}))
 			_, err = t.SetBreakpoint(m.addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
 				check("return:", t.OnReturn(func(t *ptrace.Task, _ uint64) { m.meddle(t) }))
 				m.meddle(t)
