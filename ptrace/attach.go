@@ -451,7 +451,10 @@ func whyNotOurs(pid int) string {
 	if why := whoTraces(pid); why != "" {
 		return why
 	}
-	return whyNoPtrace()
+	if why := whyNoPtrace(); why != "" {
+		return why
+	}
+	return " (the sandbox or container that this runs in forbids ptrace; nvtrace doctor says what to do)"
 }
 
 // whyNotAttach looks for the reason.

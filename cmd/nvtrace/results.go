@@ -30,7 +30,12 @@ func (*results) Enter(*ptrace.Task, *ptrace.Syscall) ptrace.Verdict { return ptr
 func (*results) Exit(*ptrace.Task, *ptrace.Syscall) {}
 
 // Task implements ptrace.Handler.
-func (r *results) Task(*ptrace.Task, *ptrace.TaskEvent) { r.began = true }
+func (r *results) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+	r.began = true
+	if s := r.tracing.sim; s != nil && e.Kind == ptrace.TaskConfine {
+		s.sim.Confined(t.PID, func(nr uint64) bool { return t.Allows(nr) == nil })
+	}
+}
 
 // What notes of results begin with. They are in recordings for those who read these; at
 // the end of a live run, the session and the simulated GPU speak for themselves.

@@ -302,7 +302,7 @@ type finding struct{ sp, kernel uint64 }
 // hookLookup has calls of cuKernelGetFunction recorded by code in the program, which does not stop
 // for them: what they returned is asked for when a launch is looked at. It reports false where there must be a
 // breakpoint.
-func (c *Capture) hookLookup(t *ptrace.Task, addr, size uint64, h *hook) bool {
+func (c *Capture) hookLookup(t *ptrace.Task, addr uint64, h *hook) bool {
 	if c.o.Audit != AuditHooks || c.o.Agent == nil || c.o.LaunchesShared || c.o.Flush == nil || h.slot.table != "" {
 		return false // LaunchesShared: others have hooked it
 	}
@@ -310,7 +310,7 @@ func (c *Capture) hookLookup(t *ptrace.Task, addr, size uint64, h *hook) bool {
 	k.OnRecord = func(_ *agent.Process, r *agent.Record) { c.lookupRecord(r) }
 	p, err := c.o.Agent.Process(t)
 	if err == nil {
-		err = p.Hook(t, addr, size, k)
+		err = p.Hook(t, addr, k)
 	}
 	if err != nil {
 		c.log.Debug("look-ups stop the program", "function", h.name(), "pid", t.PID, "err", err)

@@ -245,7 +245,7 @@ func (c *Capture) hook(t *ptrace.Task, addr uint64, fn function, h hook) {
 		if c.o.Audit == AuditOff && c.o.Replace == nil {
 			return
 		}
-		if fn.name == kernelGetFunction && (c.o.Audit == AuditOff || c.hookLookup(t, addr, size, &h)) {
+		if fn.name == kernelGetFunction && (c.o.Audit == AuditOff || c.hookLookup(t, addr, &h)) {
 			return // it matters to the audit only
 		}
 	}

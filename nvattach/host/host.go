@@ -80,6 +80,7 @@ type Tracer struct {
 	slow    map[string]error                 // why functions' programs do not run in the processes, by name
 
 	attached *attachments
+	began    bool  // there was a program
 	named    bool  // programs list callers, whose names are asked for
 	names    names // of code; see Name
 }
@@ -390,6 +391,7 @@ func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
 
 // track keeps what is known of processes.
 func (t *Tracer) track(task *ptrace.Task, e *ptrace.TaskEvent) {
+	t.began = true
 	switch e.Kind {
 	case ptrace.TaskNew:
 		if p := t.procs[task.Proc]; e.Thread || p != nil {
@@ -946,6 +948,9 @@ func near(name string, symbols []dso.Symbol) (list []string) {
 
 // Unmatched says which programs' functions were never there.
 func (t *Tracer) Unmatched() []string {
+	if !t.began {
+		return nil // why there is no program is said by who wanted to start it
+	}
 	var list []string
 	for _, q := range t.opts.Plan.Host {
 		if !q.Point.Function() || t.found[q] {

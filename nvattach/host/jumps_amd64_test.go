@@ -12,6 +12,7 @@ import (
 
 	"nvtrace/internal/testprog"
 	"nvtrace/nvattach/object"
+	"nvtrace/ptrace"
 )
 
 // short compiles testdata/short.c, and returns what it prints and its status without probes.
@@ -118,6 +119,10 @@ func TestCaller(t *testing.T) {
 func TestNone(t *testing.T) {
 	r := newRig(t, true, "add_enter")
 	r.at(object.HostPoint{Kind: object.HostEntry, Binary: "short", Func: "add"})
+	if u := r.tracer.Unmatched(); len(u) != 0 {
+		t.Errorf("without a program: %q", u)
+	}
+	r.tracer.track(new(ptrace.Task), &ptrace.TaskEvent{Kind: ptrace.TaskSignal})
 	if u := r.tracer.Unmatched(); len(u) != 1 {
 		t.Errorf("before it is mapped: %q", u)
 	}
