@@ -27,7 +27,7 @@ FUZZTIME ?= 30s# or a number of runs: 3000x
 FUZZ_SLOW := FuzzEvents FuzzGrow FuzzMachine FuzzMessage FuzzReports
 FUZZTIME_SLOW ?= $(FUZZTIME)
 
-.PHONY: all dist sweep-probes test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare
+.PHONY: all dist sweep-probes sweep-fleet test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare
 
 all: ## build bin/nvtrace, bin/rminfo and bin/rmlaunch
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -48,6 +48,9 @@ race: ## run the tests of packages that start goroutines under the race detector
 
 kill-sweep: ## kill tracers at each of their steps, and the next ones that take over: thousands of programs, hours
 	NVTRACE_REQUIRE=stepkill go test ./ptrace/agent ./cmd/nvtrace -run 'TestUnharmed|TestPiecesLeft|TestKilled' -v -timeout 12h
+
+sweep-fleet: ## faults planted in jobs of 8 simulated ranks, each 20 times; 1,024 ranks with ten million events (not in CI)
+	go test ./cmd/nvtrace/internal/fleet -run 'TestPlanted|TestMillions' -v -timeout 2h -args -rounds 20 -ranks 8 -steps 1000
 
 lint: ## formatting; files that use one another; golangci-lint, which has vet and staticcheck (the import graph is a test)
 	@out=$$(go run $(GOFUMPT) -l $$(git ls-files "*.go")); test -z "$$out" || { echo "not gofumpt-formatted: $$out"; exit 1; }

@@ -84,19 +84,13 @@ func (o *Op) Bytes() uint64 {
 }
 
 // In returns how long the operation lasted as its rank saw it: in the call up to the launch of the kernel, in
-// which NCCL may wait for others, and on the GPU; ok is false where it is not over, or no GPU time is known and the
-// call only put it into a queue. begin and end are when the rank came to it and when it was over.
+// which NCCL may wait for others, and on the GPU; ok is false where it is not over, or no GPU time is known: the
+// call itself only puts it into a queue. begin and end are when the rank came to it and when it was over.
 func (o *Op) In() (begin, end, in int64, ok bool) {
-	switch {
-	case o.NotOver || o.Exit < 0:
-		return o.Enter, -1, 0, false
-	case o.End >= 0 && o.Launch >= 0:
-		before := max(o.Launch-o.Enter, 0)
-		return o.Enter, max(o.End, o.Exit), before + o.End - o.Begin, true
-	case o.Launch >= 0:
+	if o.NotOver || o.Exit < 0 || o.End < 0 || o.Launch < 0 {
 		return o.Enter, -1, 0, false
 	}
-	return o.Enter, o.Exit, o.Exit - o.Enter, true
+	return o.Enter, max(o.End, o.Exit), max(o.Launch-o.Enter, 0) + o.End - o.Begin, true
 }
 
 // Bounds of what a Follower keeps.

@@ -136,7 +136,9 @@ func Of(picked map[string]string) Place {
 		fill(&p.Node, l.node)
 	}
 	for _, j := range jobs {
-		if p.Job = picked[j[0]]; p.Job == "" {
+		const unnamed = "none" // torchrun's, where no --rdzv-id is given
+		if p.Job = picked[j[0]]; p.Job == "" || p.Job == unnamed {
+			p.Job = ""
 			continue
 		}
 		if step := picked[j[1]]; j[1] != "" && step != "" {

@@ -17,7 +17,7 @@ func TestOf(t *testing.T) {
 		{"torchrun", []string{"RANK=9", "LOCAL_RANK=1", "WORLD_SIZE=16", "GROUP_RANK=1", "TORCHELASTIC_RUN_ID=run7"}, Place{9, 1, 16, 1, "run7", "torchrun"}},
 		{"Slurm", []string{"SLURM_PROCID=3", "SLURM_LOCALID=1", "SLURM_NTASKS=4", "SLURM_NODEID=1", "SLURM_JOB_ID=88", "SLURM_STEP_ID=0"}, Place{3, 1, 4, 1, "88.0", "Slurm"}},
 		// torchrun, one task a node: what Slurm says is of torchrun itself.
-		{"torchrun under srun", []string{"RANK=9", "LOCAL_RANK=1", "WORLD_SIZE=16", "SLURM_PROCID=1", "SLURM_LOCALID=0", "SLURM_NODEID=1", "SLURM_NTASKS=2", "SLURM_JOB_ID=88"}, Place{9, 1, 16, none, "88", "torchrun"}},
+		{"torchrun under srun", []string{"RANK=9", "LOCAL_RANK=1", "WORLD_SIZE=16", "TORCHELASTIC_RUN_ID=none", "SLURM_PROCID=1", "SLURM_LOCALID=0", "SLURM_NODEID=1", "SLURM_NTASKS=2", "SLURM_JOB_ID=88"}, Place{9, 1, 16, none, "88", "torchrun"}},
 		// A task a rank: what PMIx lacks, Slurm has.
 		{"PMIx under srun", []string{"PMIX_RANK=3", "PMIX_NAMESPACE=slurm.pmix.88.0", "SLURM_PROCID=3", "SLURM_LOCALID=1", "SLURM_NTASKS=4", "SLURM_JOB_ID=88"}, Place{3, 1, 4, none, "88", "PMIx"}},
 		{"Open MPI", []string{"OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_SIZE=4", "PMIX_RANK=2", "PMIX_NAMESPACE=1@2"}, Place{2, 0, 4, none, "1@2", "Open MPI"}},
@@ -26,6 +26,7 @@ func TestOf(t *testing.T) {
 		{"MVAPICH 4", []string{"MVP_COMM_WORLD_RANK=1", "MVP_COMM_WORLD_SIZE=2", "MVP_COMM_WORLD_LOCAL_RANK=0"}, Place{1, 0, 2, none, "", "MVAPICH"}},
 		{"Kubernetes", []string{"JOB_COMPLETION_INDEX=5"}, Place{5, none, none, none, "", "Kubernetes"}},
 		{"Ray", []string{"RAY_JOB_ID=01000000"}, Place{none, none, none, none, "01000000", ""}},
+		{"torchrun alone", []string{"RANK=0", "TORCHELASTIC_RUN_ID=none"}, Place{0, none, none, none, "", "torchrun"}},
 		{"no numbers", []string{"RANK=-4", "PMI_RANK=99999999999", "SLURM_PROCID=1"}, Place{1, none, none, none, "", "Slurm"}},
 	} {
 		if d := cmp.Diff(tt.want, Of(Pick(tt.environ))); d != "" {

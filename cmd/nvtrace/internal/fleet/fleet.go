@@ -132,6 +132,8 @@ type together struct {
 	last  int32 // index of the rank that came last
 	sums  [purposes]int64
 	mine  [purposes]int64 // of the last
+	bare  int64           // sum of exposed times
+	own   int64           // that of the last
 	wsum  int64           // of windows
 	wmine int64
 	end   int64 // in common time; 0: not known
@@ -204,7 +206,8 @@ func (f *Fleet) Add(r *Recorded) {
 			m.first, m.since, m.inCall = o.Seq, m.enter, o.Exit < 0
 		}
 		k := f.comms[r.follow.Comms[o.Comm].ID]
-		if before > 0 && o.end >= 0 {
+		const starting = 16 // collectives, between which programs load and compile
+		if before > 0 && o.end >= 0 && o.Seq > starting {
 			k.longest = max(k.longest, m.enter-before)
 		}
 		before = m.enter
@@ -285,13 +288,14 @@ func (f *Fleet) fold(index int, k *comm, o *op, when func(int64) int64) {
 	t.timed++
 	t.sum += o.dur
 	t.wsum += o.window
+	t.bare += o.exposed
 	for i := range o.spent {
 		t.sums[i] += o.spent[i]
 	}
 	switch {
 	case o.dur < t.low:
 		t.next, t.low, t.last = t.low, o.dur, int32(index)
-		t.mine, t.wmine = o.spent, o.window
+		t.mine, t.wmine, t.own = o.spent, o.window, o.exposed
 	case o.dur < t.next:
 		t.next = o.dur
 	}

@@ -31,6 +31,7 @@ const (
 	madeHost    = 1_000_000
 	madeCopy    = 500_000
 	madeReduce  = 300_000
+	madeCompile = 15_000_000_000 // all of them, at first: no measure of what a hang is
 	madeFault   = 4_000_000
 	madeStart   = 1_700_000_000_000_000_000
 )
@@ -59,6 +60,12 @@ func (m *made) plan() (all [][]step, ends []int64) {
 				case "kernel":
 					comp += madeFault
 				}
+			}
+			if s == 3 {
+				host += madeCompile
+			}
+			if r == m.rank && m.fault == "overlap" {
+				host += madeFault / 2
 			}
 			if m.fault == "checkpoint" && r == 0 && s%50 == 49 {
 				host += 40 * madeFault
@@ -134,6 +141,10 @@ func (m *made) record(rank int, plan []step, ends []int64) *Recorded {
 		gpu("cuMemcpyHtoDAsync_v2", x.begin+1000, x.copy, x.copied, 4096)
 		call("cuLaunchKernel", madeDriver, x.launched, x.launched+2000, nil, nil, 77)
 		gpu("cuLaunchKernel", x.launched, x.launched+3000, x.arrive, 77)
+		if m.fault == "overlap" && rank != m.rank { // they have something else to do
+			call("cuLaunchKernel", madeDriver, x.launched+2500, x.launched+2800, nil, nil, 78)
+			gpu("cuLaunchKernel", x.launched+2500, x.arrive, end, 78)
+		}
 		if fault && m.fault == "missing" {
 			add(traces.Event{Kind: traces.KindExit, Time: at(ends[len(ends)-1] + 60e9), Ret: 15})
 			return r
@@ -188,6 +199,7 @@ func TestMade(t *testing.T) {
 	}{
 		{"", "", "", false, nil},
 		{"checkpoint", "", "", false, nil},
+		{"overlap", "", "", false, nil},
 		{"sleep", Slow, "host", false, []int{37}},
 		{"kernel", Slow, "compute", false, []int{37}},
 		{"copies", Slow, "copy", false, []int{37}},

@@ -128,8 +128,11 @@ func (r *Recorded) Add(ev *traces.Event, c *ioctl.Call) {
 		if d, ok := r.doing[ev.TID]; ok && ev.Flags&traces.FlagUnfinished == 0 && d.since == frame.Start {
 			r.doing[ev.TID] = doing{"", end}
 		}
-		if p := frame.Purpose(); p == api.Allocating || p == api.Loading || p == api.Starting {
+		switch frame.Purpose() {
+		case api.Allocating, api.Loading, api.Starting:
 			r.keep(&r.drivers, ev.Time, end)
+		case api.Copying: // a program waits in it where the memory is pageable
+			r.keep(&r.copies, ev.Time, end)
 		}
 		if c != nil && c.Returned.Known && c.Returned.Failed {
 			r.failed(frame.Name + ": " + c.Returned.Name)
@@ -231,6 +234,7 @@ type op struct {
 	*nccl.Op
 	arrive, end int64 // end is -1 where it is not known
 	dur         int64 // in the operation; -1: not known
+	exposed     int64 // of dur, in which the GPU did nothing else: what the rank lost
 	window      int64 // from the end of what this thread had before it to its arrival
 	spent       [purposes]int64
 	repeated    bool // it is of the group of the one before, of whose times it would only have a copy
@@ -248,6 +252,7 @@ func (r *Recorded) ops() []op {
 		if ok {
 			x.end, x.dur = end, in
 			x.arrive = max(end-in, begin)
+			x.exposed = in
 		}
 	}
 	slices.SortStableFunc(list, func(a, b op) int { return cmp.Compare(a.Enter, b.Enter) })
@@ -257,6 +262,9 @@ func (r *Recorded) ops() []op {
 		x := &list[i]
 		if i > 0 && x.Group > 1 && x.Exit == list[i-1].Exit && x.Comm == list[i-1].Comm {
 			x.repeated = true
+		}
+		if x.dur > 0 {
+			x.exposed -= covered(kernels, span{x.end - x.dur, x.end})
 		}
 		if before >= 0 && x.arrive > before && !x.repeated {
 			x.window = x.arrive - before

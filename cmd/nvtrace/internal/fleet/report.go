@@ -400,7 +400,8 @@ func (f *Fleet) slow(r *Report, hung map[int]bool) {
 			if t.timed != t.n || t.last < 0 {
 				continue
 			}
-			waited := (t.sum-t.low)/(n-1) - t.low
+			// What the others waited while their GPUs had something else to do has cost nothing.
+			waited := min((t.sum-t.low)/(n-1)-t.low, (t.bare-t.own)/(n-1))
 			own := t.wmine - (t.wsum-t.wmine)/(n-1)
 			who, blame = t.last, min(waited, max(own, 0))
 			unexplained += max(waited-blame, 0)
@@ -412,7 +413,11 @@ func (f *Fleet) slow(r *Report, hung map[int]bool) {
 			by[int(who)] = append(by[int(who)], late{i, blame, t, place(t), float64(n - 1)})
 		}
 	}
-	least := f.opts.Share * float64(wall) / float64(len(all)) // for each collective
+	gaps := make([]float64, 0, len(all))
+	for i := range all[1:] {
+		gaps = append(gaps, float64(place(all[i+1])-place(all[i])))
+	}
+	least := f.opts.Share * usual(gaps) // for each collective
 	var found []Finding
 	for _, index := range slices.Sorted(maps.Keys(by)) {
 		list := by[index]
@@ -450,6 +455,17 @@ func (f *Fleet) slow(r *Report, hung map[int]bool) {
 	if share := float64(unexplained) / float64(wall); byTimes && share > f.opts.Share && len(found) == 0 && len(hung) == 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("ranks wait %.0f %% of the time for the last one, but not for the same again, or not for what that did itself: who is slow: %s", 100*share, CannotTell))
 	}
+}
+
+// usual is the mean of times without the longest of them: starts, compiling, checkpoints.
+func usual(list []float64) float64 {
+	slices.Sort(list)
+	list = list[:len(list)-max(len(list)/32, min(2, len(list)-1))]
+	sum := 0.0
+	for _, v := range list {
+		sum += v
+	}
+	return sum / float64(max(len(list), 1))
 }
 
 // strongest returns the part of a rank's late collectives in which the others wait most for it, beyond so much for each

@@ -88,7 +88,7 @@ int main(int argc, char **argv)
 				for (int i = 0; i < 300; i++)
 					CHECK(cuMemcpyHtoD_v2(p, batch, N * 64));
 			if (!strcmp(fault, "driver"))
-				for (int i = 0; i < 30; i++) {
+				for (int i = 0; i < 90; i++) {
 					CUdeviceptr more[8];
 					for (int k = 0; k < 8; k++)
 						CHECK(cuMemAlloc_v2(&more[k], 64 << 20));
