@@ -96,6 +96,11 @@ func TestHostPointMatches(t *testing.T) {
 		{"ns::f(int)", "_ZN2ns1fEi", true},
 		{"ns::f(long)", "_ZN2ns1fEi", false},
 		{"_ZN2ns1fEi", "_ZN2ns1fEi", true},
+		{"f<int, 4>", "_ZN2ns1fEi", false},
+		{"k<int, 4>", "_Z1kIiLi4EEvT_", true},
+		{"void k<int, 4>*", "_Z1kIiLi4EEvT_", true},
+		{"k<int,*", "_Z1kIiLi4EEvT_", true},
+		{"(anonymous namespace)::g", "_ZN12_GLOBAL__N_11gEi", true},
 		{"", "f", false},
 	} {
 		if p := (object.HostPoint{Kind: object.HostEntry, Binary: "x", Func: tt.name}); p.Matches(tt.symbol) != tt.want {

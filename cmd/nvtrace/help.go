@@ -47,7 +47,7 @@ var runGroups = []flagGroup{
 		"o", "rotate", "flight", "hang", "overflow", "buffer", "delay", "duration", "start-on", "ranks", "p", "all-gpu-processes", "modules", "modules-limit", "modules-watch", "interpose", "counts", "munmap", "fast", "seccomp", "orphans", "on-tracer-death",
 	}},
 	{"Probes", []string{
-		"attach", "clang-flags", "script", "tool", "kernel", "prog", "at", "set", "map", "map-pin", "maps", "interval", "v", "verify", "require", "machine-code", "untested-arch", "strict", "fuel", "map-threads", "allow-exit",
+		"attach", "clang-flags", "script", "tool", "param", "kernel", "prog", "at", "set", "map", "map-pin", "maps", "interval", "v", "verify", "require", "machine-code", "untested-arch", "strict", "fuel", "map-threads", "allow-exit",
 	}},
 	{"Simulator", []string{"sim", "no-sim", "sim-gpus", "sim-memory", "sim-timeout"}},
 }

@@ -152,6 +152,7 @@ func runVerb(e *env, args, command []string) int {
 	if err := f.attach.scripts.load(e); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
+	f.attach.scripts.warn(e)
 	if err := f.implied(); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ type scriptFlags struct {
 	texts   stringList // of -e
 	file    string     // of --script
 	tool    string     // of --tool: its name, and behind commas its parameters
+	params  stringList // of --param: VALUE, or NAME=VALUE
 	program *script.Program
 	began   []script.Shown
 	// libraries are those whose calls the program has probes at.
@@ -38,6 +40,35 @@ type scriptFlags struct {
 func (f *scriptFlags) register(fs *flag.FlagSet) {
 	fs.StringVar(&f.file, "script", "", "run the program in `FILE`, as -e 'PROGRAM' does")
 	fs.StringVar(&f.tool, "tool", "", "run a program that nvtrace has, `NAME[,PARAMETER...]`; nvtrace tool lists them")
+	fs.Var(&f.params, "param", "give the program of -e or --script a parameter: `VALUE` is $1, the next one $2; NAME=VALUE is $NAME (repeated)")
+}
+
+// parameters are those of --param.
+func (f *scriptFlags) parameters() (p script.Params) {
+	for _, s := range f.params {
+		name, value, named := strings.Cut(s, "=")
+		if !named || !parameterName.MatchString(name) {
+			p.Positional = append(p.Positional, s)
+			continue
+		}
+		if p.Named == nil {
+			p.Named = make(map[string]string)
+		}
+		p.Named[name] = value
+	}
+	return p
+}
+
+var parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// warn says what of the program is likely to be a mistake.
+func (f *scriptFlags) warn(e *env) {
+	if f.program == nil {
+		return
+	}
+	for _, w := range f.program.Warnings() {
+		e.notice("%s", w)
+	}
 }
 
 // given reports whether there is a program.
@@ -52,14 +83,24 @@ const maxScript = 1 << 20
 // load compiles the program, if there is one.
 func (f *scriptFlags) load(e *env) (err error) {
 	name, text := "-e", strings.Join(f.texts, "\n")
-	var params []int64
+	params := f.parameters()
 	switch {
+	case !f.given() && len(f.params) > 0:
+		return errors.New("--param wants a program: -e 'PROGRAM' or --script FILE")
 	case !f.given():
 		return nil
+	case f.tool != "" && len(f.params) > 0:
+		return errors.New("parameters of a tool stand behind its name: nvtrace tool leaks 5s 20s")
 	case f.tool != "" && (f.file != "" || len(f.texts) > 0):
 		return errors.New("--tool, --script and -e with a program exclude each other")
 	case f.tool != "":
 		if name, text, params, err = toolProgram(f.tool); err != nil {
+			return err
+		}
+		if f.program, err = script.CompileWith(name, text, params); err != nil {
+			if e, ours := errors.AsType[*script.Error](err); ours { // the program is not the user's
+				err = fmt.Errorf("%s: %s; nvtrace tool --source %s prints the program", name, e.Reason, name)
+			}
 			return err
 		}
 	case f.file != "":
@@ -75,7 +116,7 @@ func (f *scriptFlags) load(e *env) (err error) {
 		}
 		name, text = f.file, string(b)+"\n"+text
 	}
-	if f.program, err = script.Compile(name, text, params...); err != nil {
+	if f.program, err = script.CompileWith(name, text, params); err != nil {
 		return err
 	}
 	if f.program.Object == nil && !f.program.OnHost() {

@@ -26,18 +26,18 @@ func findTool(name string) (*script.Tool, error) {
 }
 
 // toolProgram returns the program that a value of --tool names.
-func toolProgram(value string) (name, text string, params []int64, err error) {
+func toolProgram(value string) (name, text string, params script.Params, err error) {
 	words := strings.Split(value, ",")
 	t, err := findTool(words[0])
 	if err != nil {
-		return "", "", nil, err
+		return "", "", params, err
 	}
 	for _, w := range words[1:] {
 		n, err := toolParameter(w)
 		if err != nil {
-			return "", "", nil, fmt.Errorf("%s: %w", t.Name, err)
+			return "", "", params, fmt.Errorf("%s: %w", t.Name, err)
 		}
-		params = append(params, n)
+		params.Positional = append(params.Positional, strconv.FormatInt(n, 10))
 	}
 	return t.Name, t.Source, params, nil
 }

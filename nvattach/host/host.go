@@ -203,7 +203,8 @@ func calls(q *nvattach.PlannedHost) ([]uint64, error) {
 			nr, ok = numbers[tracepoints[q.Point.Call]]
 		}
 		if !ok {
-			return nil, fmt.Errorf("program %s, section %s: there is no system call %s on this machine", q.Name, q.Section, q.Point.Call)
+			return nil, fmt.Errorf("program %s, section %s: there is no system call %s on this machine%s", q.Name, q.Section, q.Point.Call,
+				nearest.Question(nearest.Names(q.Point.Call, maps.Keys(numbers), mostNear)))
 		}
 		return []uint64{nr}, nil
 	case object.HostSysEnters, object.HostSysExits:
@@ -962,6 +963,8 @@ func (t *Tracer) Unmatched() []string {
 			why = "CUDA's libraries that the program has mapped have no function " + q.Point.Func
 		case q.Point.API():
 			why = "the program has mapped none of CUDA's libraries"
+		case q.Point.Kind == object.HostUSDT && q.Point.Binary == "*":
+			why = fmt.Sprintf("none of the program's files has a probe %s of provider %s", q.Point.Probe, q.Point.Provider)
 		case q.Point.Kind == object.HostUSDT && t.inFile[q]:
 			why = fmt.Sprintf("%s has no probe %s:%s", q.Point.Binary, q.Point.Provider, q.Point.Probe)
 		case t.inFile[q]:

@@ -288,8 +288,14 @@ func (p *HostPoint) API() bool { return p.Kind == HostAPI || p.Kind == HostAPIRe
 // Returns reports whether the point is where a function returns.
 func (p *HostPoint) Returns() bool { return p.Kind == HostReturn || p.Kind == HostAPIReturn }
 
+// anyFile stands for all files, where probes are that files name themselves (USDT).
+const anyFile = "*"
+
 // InFile reports whether a file of that path is meant.
 func (p *HostPoint) InFile(path string) bool {
+	if p.Binary == anyFile {
+		return p.Kind == HostUSDT
+	}
 	if strings.HasPrefix(p.Binary, "/") {
 		return path == p.Binary
 	}
@@ -323,8 +329,36 @@ func (p *HostPoint) Matches(symbol string) bool {
 	if d == symbol {
 		return false
 	}
-	name, _, _ := strings.Cut(d, "(")
-	return Glob(p.Func, d) || Glob(p.Func, name[strings.LastIndexByte(name, ' ')+1:])
+	return Glob(p.Func, d) || Glob(p.Func, bareName(d))
+}
+
+// bareName is a demangled name without what the function returns and takes: "ns::f<int, 4>" of
+// "void ns::f<int, 4>(int)".
+func bareName(d string) string {
+	from, depth := 0, 0
+	for i := 0; i < len(d); i++ {
+		switch d[i] {
+		case '<':
+			depth++
+		case '>':
+			depth--
+		case ' ':
+			if depth == 0 {
+				from = i + 1
+			}
+		case '(':
+			if depth > 0 {
+				continue
+			}
+			const anonymous = "(anonymous namespace)"
+			if strings.HasPrefix(d[i:], anonymous) {
+				i += len(anonymous) - 1
+				continue
+			}
+			return d[from:i]
+		}
+	}
+	return d[from:]
 }
 
 // PtRegs is struct pt_regs of x86-64.

@@ -122,6 +122,8 @@ type (
 		fn   *Function
 		args []expr
 		fmt  *format // of printf and time
+		// scalar: it is a print of one value, or of a tuple's, which has become a printf.
+		scalar, tuple bool
 	}
 	tuple struct {
 		value
@@ -164,6 +166,13 @@ type (
 		span
 		c    expr
 		body *block
+	}
+	// A rangeStmt counts: for ($i : from..to), without to.
+	rangeStmt struct {
+		span
+		v        *varRef
+		from, to expr
+		body     *block
 	}
 	// A forStmt goes through a map.
 	forStmt struct {

@@ -15,14 +15,15 @@ import (
 // A checker finds the types of everything, and what maps are.
 type checker struct {
 	*parser
-	maps   map[string]*mapInfo
-	order  []*mapInfo
-	vars   map[string]*Type    // of the probe at hand
-	walked map[string]*mapInfo // what for goes through, by the name of its variable
-	probe  *probe
-	final  bool // every map is known: the second time
-	inStr  bool // in the argument of str
-	events bool // there are probes on the host, and so it is known what the time is
+	maps    map[string]*mapInfo
+	order   []*mapInfo
+	vars    map[string]*Type    // of the probe at hand
+	walked  map[string]*mapInfo // what for goes through, by the name of its variable
+	counted map[string]bool     // variables by which for counts
+	probe   *probe
+	final   bool // every map is known: the second time
+	inStr   bool // in the argument of str
+	events  bool // there are probes on the host, and so it is known what the time is
 }
 
 // check checks the probes twice: what a map holds may be said behind where it is read.
@@ -37,6 +38,7 @@ func (p *parser) check(probes []*probe) []*mapInfo {
 		}
 		for _, b := range inOrder {
 			c.probe, c.vars, c.walked = b, make(map[string]*Type), make(map[string]*mapInfo)
+			c.counted = make(map[string]bool)
 			if b.filter != nil {
 				if b.points[0].host == "BEGIN" {
 					c.fail(b.filter.pos(), "BEGIN runs once, and has no filter")
@@ -131,6 +133,19 @@ func (c *checker) stmt(s stmt) {
 		c.block(s.body)
 	case *forStmt:
 		c.forStmt(s)
+	case *rangeStmt:
+		c.number(s.from)
+		c.number(s.to)
+		if c.walked[s.v.name] != nil || c.counted[s.v.name] {
+			c.fail(s.v.span, "%s is in use already", s.v.name)
+		}
+		if t := c.vars[s.v.name]; t != nil && t != typeInt {
+			c.fail(s.v.span, "%s is a %s, and can't become a number", s.v.name, t.Name)
+		}
+		c.vars[s.v.name] = typeInt
+		c.counted[s.v.name] = true
+		c.block(s.body)
+		delete(c.counted, s.v.name)
 	case *jump:
 	default:
 		panic(fmt.Sprintf("BUG: statement %T", s))
@@ -191,6 +206,9 @@ func (c *checker) member(x *member) {
 
 // call checks a call that is a statement.
 func (c *checker) call(x *call) {
+	if c.printed(x) {
+		return
+	}
 	if x.fn.hostOnly && c.probe.side.compiled() {
 		c.fail(x.span, "%s runs on the host: put it into END { … }", x.fn.Name)
 	}
@@ -225,6 +243,44 @@ func (c *checker) call(x *call) {
 			}
 		}
 	}
+}
+
+// printed makes a printf of print(x) where x is no map, and reports whether it is one.
+func (c *checker) printed(x *call) bool {
+	if !x.scalar {
+		if x.fn.Name != "print" {
+			return false
+		}
+		if m, ok := x.args[0].(*mapRef); ok && len(m.keys) == 0 {
+			return false
+		}
+		if len(x.args) > 1 {
+			c.fail(x.span, "top and div are for maps: print(@x, top, div); of a value it is print(n)")
+		}
+		values := x.args
+		if tu, ok := x.args[0].(*tuple); ok {
+			values, x.tuple = flat(tu.elems), true
+		}
+		x.scalar, x.fn, x.args = true, function("printf"), append([]expr{nil}, values...)
+	}
+	if len(x.args)-1 > maxPrintArgs {
+		c.fail(x.span, "%d values are the most", maxPrintArgs)
+	}
+	var verbs []string
+	for _, v := range x.args[1:] {
+		verb := "%s"
+		if c.expr(v) == typeInt {
+			verb = "%d"
+		}
+		verbs = append(verbs, verb)
+	}
+	format := strings.Join(verbs, ", ") + "\n"
+	if x.tuple {
+		format = "(" + strings.Join(verbs, ", ") + ")\n"
+	}
+	x.args[0] = &strLit{value{x.span, typeStr}, format, c.number1(format)}
+	c.printf(x)
+	return true
 }
 
 // unchanged refuses to change a map of kernels in an interval: it would change what was
@@ -349,6 +405,9 @@ func (c *checker) same(m *mapRef, x expr) bool {
 func (c *checker) assignVar(s *assign, v *varRef) {
 	if c.walked[v.name] != nil {
 		c.fail(v.span, "%s is what for goes through, and can't be assigned to", v.name)
+	}
+	if c.counted[v.name] {
+		c.fail(v.span, "%s is what for counts, and can't be assigned to", v.name)
 	}
 	t := c.expr(s.x)
 	if x, ok := s.x.(*call); ok && x.fn.result == nil {

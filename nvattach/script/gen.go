@@ -213,6 +213,8 @@ func (g *gen) stmt(s stmt) {
 		g.loops = g.loops[:len(g.loops)-1]
 		g.always(l.again)
 		g.place(l.out)
+	case *rangeStmt:
+		g.count(s)
 	case *unrollStmt:
 		for range s.n {
 			g.block(s.body)
@@ -232,6 +234,38 @@ func (g *gen) stmt(s stmt) {
 	default:
 		panic(fmt.Sprintf("BUG: statement %T", s))
 	}
+}
+
+// count is a loop whose number and end the program can't change.
+func (g *gen) count(s *rangeStmt) {
+	defer g.scope()()
+	now, end := g.alloc(1, s.span), int16(0)
+	lit, isConst := s.to.(*intLit)
+	isConst = isConst && lit.n == int64(int32(lit.n))
+	g.expr(s.from)
+	g.store(now, asm.R0)
+	if !isConst {
+		end = g.alloc(1, s.span)
+		g.expr(s.to)
+		g.store(end, asm.R0)
+	}
+	l := loop{g.label(), g.label()}
+	g.place(l.again)
+	g.load(asm.R0, now)
+	if isConst {
+		g.jump(asm.JSGE.Imm(asm.R0, int32(lit.n), ""), l.out)
+	} else {
+		g.load(asm.R1, end)
+		g.jump(asm.JSGE.Reg(asm.R0, asm.R1, ""), l.out)
+	}
+	g.store(g.vars[s.v.name], asm.R0)
+	g.add(asm.Add.Imm(asm.R0, 1))
+	g.store(now, asm.R0)
+	g.loops = append(g.loops, l)
+	g.block(s.body)
+	g.loops = g.loops[:len(g.loops)-1]
+	g.always(l.again)
+	g.place(l.out)
 }
 
 // maxInsns bounds what a probe becomes, also by unroll.
@@ -329,8 +363,17 @@ func (g *gen) expr(x expr) {
 		case "~":
 			g.expr(x.x)
 			g.add(asm.Xor.Imm(asm.R0, -1))
-		default:
+		case "!":
 			g.truth(x)
+		default:
+			g.expr(x.x)
+			if c := casts[x.op]; c.bits < 64 {
+				back := asm.RSh
+				if c.signed {
+					back = asm.ArSh
+				}
+				g.add(asm.LSh.Imm(asm.R0, int32(64-c.bits)), back.Imm(asm.R0, int32(64-c.bits)))
+			}
 		}
 	case *binExpr:
 		g.binary(x)

@@ -106,6 +106,18 @@ func (in *interp) stmt(s stmt) flow {
 		}
 	case *forStmt:
 		return in.forStmt(s)
+	case *rangeStmt:
+		for n, end := in.expr(s.from).N, in.expr(s.to).N; n < end; n++ {
+			if in.steps++; in.steps > maxSteps {
+				panic(errSteps{})
+			}
+			in.vars[s.v.name] = number(n)
+			if f := in.block(s.body); f == broken {
+				break
+			} else if f == returned {
+				return f
+			}
+		}
 	case *unrollStmt:
 		for range s.n {
 			if f := in.block(s.body); f != onward {
@@ -280,8 +292,10 @@ func (in *interp) expr(x expr) Value {
 			return number(-v)
 		case "~":
 			return number(^v)
+		case "!":
+			return truthOf(v == 0)
 		}
-		return truthOf(v == 0)
+		return number(casts[x.op].of(v))
 	case *binExpr:
 		return in.binary(x)
 	case *choice:

@@ -106,7 +106,7 @@ func (l *lexer) space() {
 
 // puncts are longest first.
 var puncts = []string{
-	"<<=", ">>=", "...",
+	"<<=", ">>=", "...", "..",
 	"++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "==", "!=", "<=", ">=", "<<", ">>", "&&", "||",
 	"{", "}", "(", ")", "[", "]", ";", ",", ".", "=", "<", ">", "+", "-", "*", "/", "%", "&", "|", "^", "!", "~", "?", ":",
 }
@@ -243,21 +243,24 @@ func (l *lexer) quoted() string {
 }
 
 // glob reads the raw text of a pattern: up to a space, a comma, a brace, or a slash that
-// begins a filter. It may be quoted.
+// begins a filter. Any part of it may be quoted, which then has no such end:
+// uprobe:./x:"void f<int, 4>*".
 func (l *lexer) glob(stops string) token {
 	t := token{span: span{l.at, l.at}, kind: tokString}
-	if l.at < len(l.text) && l.text[l.at] == '"' {
-		t.text = l.quoted()
-		t.end = l.at
-		return t
-	}
+	var b strings.Builder
 	for l.at < len(l.text) && strings.IndexByte(stops, l.text[l.at]) < 0 && !strings.HasPrefix(l.text[l.at:], "//") {
+		if l.text[l.at] == '"' {
+			b.WriteString(l.quoted())
+			continue
+		}
+		for _, quote := range []string{"“", "”", "„", "'"} {
+			if strings.HasPrefix(l.text[l.at:], quote) {
+				l.strange(l.text[l.at:])
+			}
+		}
+		b.WriteByte(l.text[l.at])
 		l.at++
 	}
-	t.end, t.text = l.at, l.text[t.at:l.at]
-	if i := strings.IndexAny(t.text, "“”„'"); i >= 0 {
-		l.at = t.at + i
-		l.strange(l.text[l.at:])
-	}
+	t.end, t.text = l.at, b.String()
 	return t
 }

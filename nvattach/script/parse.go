@@ -1,10 +1,12 @@
 package script
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"nvtrace/ioctl/nearest"
 	"nvtrace/nvattach/object"
 )
 
@@ -16,7 +18,8 @@ type parser struct {
 	// filter is set while a filter is read, which ends with a slash in front of a brace.
 	filter  bool
 	strings []string // literals by number, from 1 on
-	params  []int64  // $1, $2 …
+	params  Params
+	asked   map[string]bool // parameters that the program has
 	argUses []ArgUse
 	// stacksAt are the functions at whose returns stacks are asked for, some more than once.
 	stacksAt []string
@@ -262,7 +265,7 @@ func (p *parser) callPoint(pt point, kind *Kind) point {
 	case object.HostReturn:
 		pt.section = "uretprobe/" + t.text
 	case object.HostUSDT:
-		pt.section = "usdt/" + t.text
+		pt.section = "usdt/" + anyParts(t.text)
 	case object.HostSysEnter, object.HostSysExit:
 		way := map[object.HostKind]string{object.HostSysEnter: "sys_enter", object.HostSysExit: "sys_exit"}[kind.host]
 		pt.section = "tracepoint/syscalls/" + way + "_" + t.text
@@ -283,6 +286,21 @@ func (p *parser) callPoint(pt point, kind *Kind) point {
 		p.fail(pt.span, "%s is no place on the host: %s:%s", t.text, kind.Name, kind.Of)
 	}
 	return pt
+}
+
+// anyParts has * for what is left out of FILE:PROVIDER:NAME, as bpftrace has it: ":NAME",
+// "::NAME" and "FILE::NAME".
+func anyParts(name string) string {
+	parts := strings.Split(name, ":")
+	if len(parts) == 2 && parts[0] == "" {
+		parts = []string{"", "", parts[1]}
+	}
+	for i := range parts[:len(parts)-1] {
+		if parts[i] == "" && len(parts) == 3 {
+			parts[i] = "*"
+		}
+	}
+	return strings.Join(parts, ":")
 }
 
 // target reads the colon behind the name of a kind of probes, and the pattern behind it.
@@ -476,24 +494,38 @@ func (p *parser) ifStmt() stmt {
 	return s
 }
 
-// forStmt reads for ($kv : @map) { … }.
+// forStmt reads for ($kv : @map) { … } and for ($i : 0..10) { … }.
 func (p *parser) forStmt() stmt {
 	at := p.tok.span
 	p.advance()
-	const form = "for goes through a map: for ($kv : @x) { … }; a loop with a condition is while"
+	const form = "for goes through a map, for ($kv : @x) { … }, or through numbers, for ($i : 0..10) { … }; a loop with a condition is while"
 	if !p.accept("(") || p.tok.kind != tokVar {
 		p.fail(p.tok.span, form)
 	}
-	s := &forStmt{name: p.tok.text}
+	v := p.tok
 	p.advance()
-	if !p.accept(":") || p.tok.kind != tokMap {
+	if !p.accept(":") {
 		p.fail(p.tok.span, form)
 	}
-	s.over = p.primary().(*mapRef)
-	p.want(")", "behind the map")
-	p.loops++
-	s.body = p.body("the map")
-	p.loops--
+	body := func(of string) *block {
+		p.want(")", "behind "+of)
+		p.loops++
+		defer func() { p.loops-- }()
+		return p.body(of)
+	}
+	first := p.expr()
+	if p.accept("..") {
+		s := &rangeStmt{v: &varRef{value{v.span, typeInt}, v.text}, from: first, to: p.expr()}
+		s.body = body("the numbers")
+		s.span = at.to(s.body.span)
+		return s
+	}
+	over, ok := first.(*mapRef)
+	if !ok {
+		p.fail(first.pos(), form)
+	}
+	s := &forStmt{name: v.text, over: over}
+	s.body = body("the map")
 	s.span = at.to(s.body.span)
 	return s
 }
@@ -628,11 +660,7 @@ func (p *parser) primary() expr {
 		return &strLit{value{t.span, typeStr}, t.text, p.number1(t.text)}
 	case tokVar:
 		p.advance()
-		if n, err := strconv.Atoi(t.text[1:]); err == nil {
-			x := &intLit{value: value{t.span, typeInt}}
-			if n >= 1 && n <= len(p.params) {
-				x.n = p.params[n-1]
-			}
+		if x := p.parameter(t); x != nil {
 			return x
 		}
 		if p.tok.is(".") {
@@ -651,11 +679,7 @@ func (p *parser) primary() expr {
 			if len(m.keys) == 0 {
 				p.fail(open.to(end), "a key is missing between the brackets")
 			}
-			if len(m.keys) == 1 {
-				if tu, ok := m.keys[0].(*tuple); ok { // @[(a, b)] is @[a, b]
-					m.keys = tu.elems
-				}
-			}
+			m.keys = flat(m.keys)
 		}
 		return m
 	case tokName:
@@ -672,7 +696,13 @@ func (p *parser) primary() expr {
 			p.fail(t.span.to(end), "a value is missing between the parentheses")
 		case 1:
 			if n, ok := l[0].(*nameRef); ok && slices.Contains(declarators, n.name) {
-				p.fail(t.span.to(end), "there are no casts: numbers have 64 bits and a sign; & 0xffffffff keeps the low 32")
+				if casts[n.name].bits == 0 {
+					p.fail(t.span.to(end), "there is no cast to %s; there are int8, int16, int32, int64 and uint8, uint16, uint32, uint64", n.name)
+				}
+				p.deeper(t.span)
+				defer func() { p.depth-- }()
+				x := p.unary()
+				return &unary{value{t.span.to(x.pos()), nil}, n.name, x}
 			}
 			return l[0]
 		}
@@ -686,6 +716,38 @@ func (p *parser) primary() expr {
 	}
 	p.fail(t.span, "a value is expected, not %s", t.describe())
 	return nil
+}
+
+// flat returns the parts of a key: @[(a, b), c] is @[a, b, c].
+func flat(keys []expr) (list []expr) {
+	for _, k := range keys {
+		if tu, ok := k.(*tuple); ok {
+			list = append(list, flat(tu.elems)...)
+		} else {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// A cast keeps the low bits of a number, the highest of which may be its sign.
+type cast struct {
+	bits   int
+	signed bool
+}
+
+// casts are by the names of their types.
+var casts = map[string]cast{
+	"int8": {8, true}, "int16": {16, true}, "int32": {32, true}, "int64": {64, true},
+	"uint8": {8, false}, "uint16": {16, false}, "uint32": {32, false}, "uint64": {64, false},
+}
+
+// of casts a number.
+func (c cast) of(n int64) int64 {
+	if n <<= 64 - c.bits; c.signed {
+		return n >> (64 - c.bits)
+	}
+	return int64(uint64(n) >> (64 - c.bits))
 }
 
 // member reads the numbers behind $kv.
@@ -760,4 +822,59 @@ func plural(n int, word string) string {
 		return word
 	}
 	return word + "s"
+}
+
+// parameter returns the value of a parameter, nil if a variable is none.
+func (p *parser) parameter(t token) expr {
+	name := t.text[1:]
+	given, ok := p.params.Named[name]
+	if n, err := strconv.Atoi(name); err == nil {
+		if given, ok = "0", n >= 1; ok && n <= len(p.params.Positional) {
+			given = p.params.Positional[n-1]
+		}
+		if !ok {
+			p.fail(t.span, "parameters are $1, $2 …")
+		}
+	}
+	if !ok {
+		return nil
+	}
+	if p.asked == nil {
+		p.asked = make(map[string]bool)
+	}
+	p.asked[name] = true
+	l := lexer{name: p.name, text: given}
+	if n, err := l.parameterNumber(); err == nil {
+		return &intLit{value{t.span, typeInt}, n}
+	}
+	return &strLit{value{t.span, typeStr}, given, p.number1(given)}
+}
+
+// surplus refuses parameters that the program does not have.
+func (p *parser) surplus() {
+	most := 0
+	var names []string
+	for name := range p.asked {
+		if n, err := strconv.Atoi(name); err == nil {
+			most = max(most, n)
+		} else {
+			names = append(names, name)
+		}
+	}
+	if n := len(p.params.Positional); n > most {
+		has := "no parameters"
+		if most > 0 {
+			has = fmt.Sprintf("%d %s", most, plural(most, "parameter"))
+		}
+		p.fail(span{}, "the program has %s, and %d %s given", has, n, map[bool]string{true: "was", false: "were"}[n == 1])
+	}
+	for name := range p.params.Named {
+		if !p.asked[name] {
+			hint := ""
+			if near := nearest.Names(name, slices.Values(names), 1); len(near) > 0 {
+				hint = "; did you mean $" + near[0] + "?"
+			}
+			p.fail(span{}, "the program has no parameter $%s%s", name, hint)
+		}
+	}
 }

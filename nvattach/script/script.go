@@ -42,8 +42,9 @@ type Program struct {
 	maxKeys  int64   // of config, 0: not set
 	argUses  []ArgUse
 	stacksAt []string
-	stacks   bool              // ustack is asked for at functions and system calls
-	native   bool              // and at calls of CUDA's libraries
+	stacks   bool // ustack is asked for at functions and system calls
+	native   bool // and at calls of CUDA's libraries
+	warnings []string
 	places   map[string]string // of eBPF programs: the probe as it is written
 	elapsed  int64             // of intervals, as far as maps of kernels were shown
 	warned   map[string]uint64 // by a map's name: how many insertions without room were told of while the program ran
@@ -53,6 +54,15 @@ type Program struct {
 // Compile compiles a program; name is for messages, "-e" or that of a file. An error is
 // an *[Error], or what [object.New] says of a program with more than an object may have. params are $1, $2 … of the program; those that are not given are 0.
 func Compile(name, text string, params ...int64) (prog *Program, err error) {
+	var given Params
+	for _, n := range params {
+		given.Positional = append(given.Positional, strconv.FormatInt(n, 10))
+	}
+	return CompileWith(name, text, given)
+}
+
+// CompileWith compiles a program with parameters. Those that it does not have are an error.
+func CompileWith(name, text string, params Params) (prog *Program, err error) {
 	p := &parser{lexer: lexer{name: name, text: text}, params: params}
 	defer func() {
 		switch r := recover().(type) {
@@ -68,7 +78,9 @@ func Compile(name, text string, params ...int64) (prog *Program, err error) {
 	}
 	prog = &Program{lexer: &p.lexer, places: make(map[string]string)}
 	prog.probes = p.program()
+	p.surplus()
 	prog.maps = p.check(prog.probes)
+	prog.warnings = p.endless(prog.probes)
 	prog.strings, prog.maxKeys, prog.argUses, prog.stacksAt = p.strings, p.config.maxKeys, p.argUses, p.stacksAt
 	prog.stacks, prog.native = p.stacks, p.native
 	spec := &ebpf.CollectionSpec{Programs: make(map[string]*ebpf.ProgramSpec), Maps: make(map[string]*ebpf.MapSpec)}
@@ -132,6 +144,9 @@ func (p *Program) keys(m *mapInfo) int64 {
 	}
 	return defaultKeys
 }
+
+// Warnings say what is likely to be a mistake, though it is none of the language's.
+func (p *Program) Warnings() []string { return p.warnings }
 
 // Place returns the probe that one of the object's programs is of, as it is written.
 func (p *Program) Place(program string) string { return p.places[program] }

@@ -517,7 +517,7 @@ var Functions = []Function{
 	{Name: "str", Args: "str(args.NAME)", least: 1, most: 1, hostOnly: true, result: typeText, Doc: "the text that a parameter points to, as far as it was recorded"},
 	{Name: "time", Args: "time(format)", most: 1, hostOnly: true, Doc: "prints the time of day, as strftime does: %H:%M:%S"},
 	{Name: "delete", Args: "delete(@x[key])", least: 1, most: 1, Doc: "takes a key out of a map whose values are assigned"},
-	{Name: "print", Args: "print(@x), print(@x, top), print(@x, top, div)", least: 1, most: 3, hostOnly: true, Doc: "prints a map, of it the highest, divided"},
+	{Name: "print", Args: "print(@x), print(@x, top), print(@x, top, div), print(n)", least: 1, most: 3, hostOnly: true, Doc: "prints a map, of it the highest, divided; or, everywhere, a value or a tuple: print((a, b))"},
 	{Name: "clear", Args: "clear(@x)", least: 1, most: 1, hostOnly: true, Doc: "empties a map, so that it is not shown"},
 	{Name: "zero", Args: "zero(@x)", least: 1, most: 1, hostOnly: true, Doc: "sets all values of a map to 0"},
 }
