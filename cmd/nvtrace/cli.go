@@ -123,11 +123,15 @@ func main2(e *env, words []string) int {
 	}
 	e.debug = debugLogger(e)
 	args, command, cut := splitArgs(words)
-	if why := noDescriptors(); why != "" {
-		if len(command) > 0 && tracesCommand(args) {
-			return e.untraced(why, command)
-		}
+	traces := len(command) > 0 && tracesCommand(args)
+	switch why := noDescriptors(); {
+	case why != "" && traces:
+		return e.untraced(why, command)
+	case why != "":
 		return e.fail(exitFailed, "%s", why)
+	}
+	if why := noProc(); why != "" && traces {
+		return e.untraced(why, command)
 	}
 	if len(args) > 0 && (args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help") {
 		return helpVerb(e, args[1:])

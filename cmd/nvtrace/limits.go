@@ -29,6 +29,14 @@ func noDescriptors() string {
 	return fmt.Sprintf("only %d files may be open at once (ulimit -n), and nvtrace needs %d: raise the limit", limit.Cur, descriptors)
 }
 
+// noProc returns what to say where /proc is not there, from which almost all is known of processes; "" where it is.
+func noProc() string {
+	if _, err := os.Readlink("/proc/self"); err == nil || !errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	return "/proc is not mounted here, and nvtrace knows processes by it: mount -t proc proc /proc"
+}
+
 // untraced executes the program as it is, in place of nvtrace, which says why it can't trace it.
 func (e *env) untraced(why string, command []string) int {
 	e.notice("%s; %s runs untraced", why, command[0])

@@ -19,6 +19,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -472,8 +473,8 @@ func (t *Tracer) mapped(task *ptrace.Task, e *dso.Event) {
 	var places []place
 	for _, m := range e.Files() {
 		var wanted []*target
-		if t.wants(m.Path) {
-			wanted = t.targets(&m)
+		if path := t.pathOf(task, m.Path); t.wants(path) {
+			wanted = t.targets(&m, path)
 		}
 		if t.fast != nil && t.unwinds() {
 			if x := t.fast.unwinder(task, &m); x != nil {
@@ -693,11 +694,25 @@ func (t *Tracer) override(task *ptrace.Task, x *target, result uint64) bool {
 	return task.SetRegs(r) == nil
 }
 
+// pathOf returns the path that programs' points name a mapped file by: as it is here, or, of a process that has another
+// root (chroot), as the process has it.
+func (t *Tracer) pathOf(task *ptrace.Task, path string) string {
+	absolute := func(q *nvattach.PlannedHost) bool { return strings.HasPrefix(q.Point.Binary, "/") }
+	if t.wants(path) || !slices.ContainsFunc(t.opts.Plan.Host, absolute) {
+		return path
+	}
+	root, err := os.Readlink(proc.Path(task.PID, "root"))
+	if within, ok := strings.CutPrefix(path, root); err == nil && ok && strings.HasPrefix(within, "/") {
+		return within
+	}
+	return path
+}
+
 // targets returns the places in a mapped file that programs want.
-func (t *Tracer) targets(m *dso.Code) []*target {
+func (t *Tracer) targets(m *dso.Code, path string) []*target {
 	f, key, err := m.Open()
 	if err != nil {
-		t.none(m.Path, err)
+		t.none(path, err)
 		return nil
 	}
 	defer f.Close()
@@ -705,10 +720,10 @@ func (t *Tracer) targets(m *dso.Code) []*target {
 	if !ok {
 		code, err := t.codes.Of(f, key)
 		if err == nil {
-			list, err = t.read(code, m.Path)
+			list, err = t.read(code, path)
 		}
 		if err != nil {
-			t.none(m.Path, err)
+			t.none(path, err)
 		}
 		t.files[key] = list
 	}

@@ -159,7 +159,7 @@ const sweepChunk = 8192
 // A run may take as long as sweepLimit, where threads stop at functions that are called often; then it is
 // tooSlow.
 const (
-	sweepLimit = 2 * time.Minute
+	sweepLimit = 5 * time.Minute
 	tooSlow    = "too slow"
 )
 

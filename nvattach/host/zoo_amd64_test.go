@@ -487,3 +487,22 @@ func TestLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestRoot: a file of a process that has another root is named as it is here, and as the process has it.
+func TestRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("chroot takes root")
+	}
+	root := t.TempDir()
+	bin := filepath.Join(root, "zoo")
+	compile(t, "-O1", "-static", "-o", bin, "testdata/limits.c", "-lpthread")
+	for _, path := range []string{"/zoo", bin} {
+		r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
+		for _, q := range r.plan.Host {
+			q.Point.Binary = path
+		}
+		if status := r.run("/usr/sbin/chroot", root, "/zoo", "as"); status != 0 || r.variable("all_entries") != 21000 || len(r.tracer.Unmatched()) > 0 {
+			t.Errorf("%s: exit %d, %d entries, %q", path, status, r.variable("all_entries"), r.tracer.Unmatched())
+		}
+	}
+}
