@@ -10,6 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/code"
+	"nvtrace/cmd/nvtrace/internal/verbs"
+	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/fatbin"
 	"nvtrace/traces"
 )
@@ -20,9 +25,9 @@ func allocated(t *testing.T, args ...string) (bytes uint64, out int64) {
 	t.Helper()
 	var before, after runtime.MemStats
 	var n counter
-	e := &env{stdout: &n, stderr: &n, getenv: func(string) string { return "" }}
+	e := &cli.Env{Stdout: &n, Stderr: &n, Getenv: func(string) string { return "" }}
 	runtime.ReadMemStats(&before)
-	main1(e, args)
+	verbs.Main(e, args)
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc, int64(n)
 }
@@ -38,7 +43,7 @@ func (c *counter) Write(b []byte) (int, error) {
 func manyEvents(t *testing.T, n int, event func(i int) *traces.Event) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "many.nvt")
-	w, err := createRecording(name, &traces.Header{Schema: traces.SchemaVersion, Driver: "580.159.04", PID: 1})
+	w, err := clitest.CreateRecording(name, &traces.Header{Schema: traces.SchemaVersion, Driver: "580.159.04", PID: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,20 +77,20 @@ func TestGapsBounded(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	e := &env{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
-	main1(e, []string{"modules", name})
-	if out.Len() > 2*maxTextBytes || !strings.Contains(out.String(), "what escaped: 50000\n") {
+	e := &cli.Env{Stdout: &out, Stderr: &out, Getenv: func(string) string { return "" }}
+	verbs.Main(e, []string{"modules", name})
+	if out.Len() > 2*view.MaxTextBytes || !strings.Contains(out.String(), "what escaped: 50000\n") {
 		t.Errorf("%d bytes: %.200s", out.Len(), out.String())
 	}
 	// A report counts all of them, whatever it has room for.
 	out.Reset()
-	main1(e, []string{"report", name})
-	if out.Len() > 20*len(text) || !strings.Contains(out.String(), fmt.Sprintf("\nincomplete: %d more reasons (--rows 0 shows all)\n", 50_000-defaultRows)) {
+	verbs.Main(e, []string{"report", name})
+	if out.Len() > 20*len(text) || !strings.Contains(out.String(), fmt.Sprintf("\nincomplete: %d more reasons (--rows 0 shows all)\n", 50_000-view.DefaultRows)) {
 		t.Errorf("report: %d bytes: %.200s", out.Len(), out.String())
 	}
 	out.Reset()
-	main1(e, []string{"report", "--rows", "0", name})
-	if shown := strings.Count(out.String(), "incomplete: what"); out.Len() > 2*maxTextBytes || !strings.Contains(out.String(), fmt.Sprintf("\nincomplete: %d more reasons\n", 50_000-shown)) {
+	verbs.Main(e, []string{"report", "--rows", "0", name})
+	if shown := strings.Count(out.String(), "incomplete: what"); out.Len() > 2*view.MaxTextBytes || !strings.Contains(out.String(), fmt.Sprintf("\nincomplete: %d more reasons\n", 50_000-shown)) {
 		t.Errorf("report --rows 0: %d gaps, %d bytes", shown, out.Len())
 	}
 }
@@ -168,8 +173,8 @@ func TestContentBounded(t *testing.T) {
 			t.Errorf("%q: %d bytes for a file of %d", args, n, len(entries))
 		}
 		var out bytes.Buffer
-		status := main1(&env{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}, append(args, name))
-		if status != exitFailed || !strings.Contains(out.String(), "--max-content raises the limit") {
+		status := verbs.Main(&cli.Env{Stdout: &out, Stderr: &out, Getenv: func(string) string { return "" }}, append(args, name))
+		if status != cli.ExitFailed || !strings.Contains(out.String(), "--max-content raises the limit") {
 			t.Errorf("%q: status %d, %.300s", args, status, out.String())
 		}
 	}
@@ -184,8 +189,8 @@ func TestContentBounded(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--max-content", "25000000"}, {"--max-content", "26000000"}} {
 		var out bytes.Buffer
-		status := main1(&env{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}, append([]string{"fatbin", "extract", "--out", dir, args[0], args[1]}, small))
-		if want := map[string]int{"25000000": exitFailed, "26000000": exitOK}[args[1]]; status != want {
+		status := verbs.Main(&cli.Env{Stdout: &out, Stderr: &out, Getenv: func(string) string { return "" }}, append([]string{"fatbin", "extract", "--out", dir, args[0], args[1]}, small))
+		if want := map[string]int{"25000000": cli.ExitFailed, "26000000": cli.ExitOK}[args[1]]; status != want {
 			t.Errorf("%q: status %d, want %d: %s", args, status, want, &out)
 		}
 	}
@@ -207,8 +212,8 @@ func TestKernelsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	status := main1(&env{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}, []string{"fatbin", "ls", "-k", name})
-	if status != exitFailed || !strings.Contains(out.String(), "200000 kernels, which are not listed") {
+	status := verbs.Main(&cli.Env{Stdout: &out, Stderr: &out, Getenv: func(string) string { return "" }}, []string{"fatbin", "ls", "-k", name})
+	if status != cli.ExitFailed || !strings.Contains(out.String(), "200000 kernels, which are not listed") {
 		t.Errorf("status %d: %.300s", status, out.String())
 	}
 }
@@ -222,9 +227,9 @@ func TestSecurityNumbers(t *testing.T) {
 	slack := fatbin.DefaultBudget(0)
 	for _, want := range []string{
 		fmt.Sprintf("at most %d MiB + %d *n*", slack>>20, fatbin.DefaultBudget(1)-slack),
-		fmt.Sprintf("at most %s + *n*/%d kernels", thousands(maxKernels(0)), 6400/(maxKernels(6400)-maxKernels(0))),
+		fmt.Sprintf("at most %s + *n*/%d kernels", thousands(code.MaxKernels(0)), 6400/(code.MaxKernels(6400)-code.MaxKernels(0))),
 		fmt.Sprintf("at most %d MiB as text", traces.MaxLine>>20),
-		fmt.Sprintf("remarks up to %d MiB", maxTextBytes>>20),
+		fmt.Sprintf("remarks up to %d MiB", view.MaxTextBytes>>20),
 	} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("SECURITY.md does not say %q", want)

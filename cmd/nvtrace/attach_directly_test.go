@@ -5,6 +5,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/run"
 )
 
 const directObject = "../../nvattach/testdata/obj/bpftime.bpf.o"
@@ -13,7 +16,7 @@ const directObject = "../../nvattach/testdata/obj/bpftime.bpf.o"
 // and runs as often as it is asked to.
 func TestDirectRun(t *testing.T) {
 	status, out, errs := attach(t, "--run", "cuda__square:2:2:4", "--map", "vec[0..9]=3", "--maps", "json", directObject)
-	if status != exitOK || errs != "" {
+	if status != cli.ExitOK || errs != "" {
 		t.Fatalf("status %d, %s", status, errs)
 	}
 	if !json.Valid([]byte(out)) {
@@ -35,7 +38,7 @@ func TestDirectRun(t *testing.T) {
 func TestDirectRunPrints(t *testing.T) {
 	const object = "../../nvattach/testdata/obj/prints.bpf.o"
 	status, out, errs := attach(t, "--sim", "--run", "cuda__print:10000", object)
-	if status != exitOK || errs != "" || strings.Contains(out, "no room") || strings.Contains(out, "rodata") {
+	if status != cli.ExitOK || errs != "" || strings.Contains(out, "no room") || strings.Contains(out, "rodata") {
 		t.Fatalf("status %d, %s\n%.300s", status, errs, out)
 	}
 	if n := strings.Count(out, "run "); n != 10_000 {
@@ -43,7 +46,7 @@ func TestDirectRunPrints(t *testing.T) {
 	}
 	holds(t, out, "run 0\nrun 1\n", "run 9999\n", "  runs = 10000\n")
 	status, out, errs = attach(t, "--sim", "--maps", "json", "--run", "cuda__print:2", object)
-	if status != exitOK || errs != "" {
+	if status != cli.ExitOK || errs != "" {
 		t.Fatalf("status %d, %s", status, errs)
 	}
 	holds(t, out, `{"printk":"run 1","sm":0}`, `"runs": 2`)
@@ -54,14 +57,14 @@ func TestDirectRunByDriver(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("calls of functions need amd64")
 	}
-	t.Setenv(simDriverProbes, "1")
+	t.Setenv(run.SimDriverProbes, "1")
 	status, out, errs := attach(t, "--run", "cuda__square:2:2:4", "--map", "vec[0..9]=3", "--maps", "json", directObject)
-	if status != exitOK || errs != "" {
+	if status != cli.ExitOK || errs != "" {
 		t.Fatalf("status %d, %s", status, errs)
 	}
 	holds(t, out, `{"map": "vec"`, `{"key": 7, "value": 81}, {"key": 8, "value": 3}`)
 	status, out, errs = attach(t, "--run", "none", directObject)
-	if status != exitFailed || out != "" {
+	if status != cli.ExitFailed || out != "" {
 		t.Errorf("status %d, %q", status, out)
 	}
 	holds(t, errs, "--run none: no program of that name", "there are: cuda__square")
@@ -70,7 +73,7 @@ func TestDirectRunByDriver(t *testing.T) {
 // TestAttachList: what is in an object, and what is known of its programs.
 func TestAttachList(t *testing.T) {
 	status, out, errs := attach(t, "--list", "--set", "print=0", "../../nvattach/testdata/obj/example_trace.bpf.o", countObject)
-	if status != exitOK || errs != "" {
+	if status != cli.ExitOK || errs != "" {
 		t.Fatalf("status %d, %s", status, errs)
 	}
 	holds(t, out, "  program  on_entry                 cuda.entry/*, ", "  map      events                   ringbuf\n",
@@ -92,7 +95,7 @@ func TestIdleFlags(t *testing.T) {
 		{[]string{"--run", "cuda__square", "--interval", "1s"}, "--interval wants a program"},
 	} {
 		status, out, errs := attach(t, append(tt.args, directObject)...)
-		if status != exitUsage || out != "" {
+		if status != cli.ExitUsage || out != "" {
 			t.Errorf("%v: status %d, %q", tt.args, status, out)
 		}
 		holds(t, errs, tt.want)
@@ -105,13 +108,13 @@ func TestDirectRunRefusals(t *testing.T) {
 		status int
 		want   string
 	}{
-		{[]string{"--run", "none"}, exitFailed, "there are: cuda__square"},
-		{[]string{"--run", "cuda__counts"}, exitFailed, "no program of that name is in a section kprobe/__directly_run"},
-		{[]string{"--run", ""}, exitUsage, "want PROG"},
-		{[]string{"--run", "cuda__square:0"}, exitUsage, "the count is 1 to"},
-		{[]string{"--run", "cuda__square:1:2"}, exitUsage, "want PROG"},
-		{[]string{"--run", "cuda__square:1:x:1"}, exitUsage, "GRID and BLOCK are X"},
-		{[]string{"--run", "cuda__square", "--map", "none[0]=1"}, exitFailed, "there is no map none"},
+		{[]string{"--run", "none"}, cli.ExitFailed, "there are: cuda__square"},
+		{[]string{"--run", "cuda__counts"}, cli.ExitFailed, "no program of that name is in a section kprobe/__directly_run"},
+		{[]string{"--run", ""}, cli.ExitUsage, "want PROG"},
+		{[]string{"--run", "cuda__square:0"}, cli.ExitUsage, "the count is 1 to"},
+		{[]string{"--run", "cuda__square:1:2"}, cli.ExitUsage, "want PROG"},
+		{[]string{"--run", "cuda__square:1:x:1"}, cli.ExitUsage, "GRID and BLOCK are X"},
+		{[]string{"--run", "cuda__square", "--map", "none[0]=1"}, cli.ExitFailed, "there is no map none"},
 	} {
 		status, out, errs := attach(t, append(tt.args, directObject)...)
 		if status != tt.status || out != "" {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/verbs"
 	"nvtrace/fatbin"
 	"nvtrace/internal/need"
 	"nvtrace/nvattach/jit"
@@ -48,7 +50,7 @@ func attach(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	var out, errs bytes.Buffer
-	status = main1(&env{stdout: &out, stderr: &errs, getenv: os.Getenv}, append([]string{"attach"}, args...))
+	status = verbs.Main(&cli.Env{Stdout: &out, Stderr: &errs, Getenv: os.Getenv}, append([]string{"attach"}, args...))
 	return status, out.String(), errs.String()
 }
 
@@ -75,7 +77,7 @@ func fakeJIT(t *testing.T) string {
 func TestDryRun(t *testing.T) {
 	lib, image, woven := fakeJIT(t), dryFile(t, "k.ptx", dryPTX, 0o600), filepath.Join(t.TempDir(), "woven.ptx")
 	status, out, errs := attach(t, "--dry-run", "--jit", lib, "--kernel", "k", "-o", woven, countObject, image)
-	if status != exitOK || errs != "" {
+	if status != cli.ExitOK || errs != "" {
 		t.Fatalf("status %d, %s", status, errs)
 	}
 	holds(t, out, "image 1, as a whole, on sm_90\n  k\n",
@@ -92,7 +94,7 @@ func TestDryRun(t *testing.T) {
 	holds(t, string(text), ".target sm_90a", ".entry other()", "red.")
 
 	status, out, _ = attach(t, "--dry-run", "--jit", lib, "-o", "-", countObject, image)
-	if status != exitOK {
+	if status != cli.ExitOK {
 		t.Errorf("status %d", status)
 	}
 	holds(t, out, "  other\n", ".entry other()")
@@ -108,7 +110,7 @@ echo "ptxas info    : Used $used registers"
 while [ $# -gt 1 ]; do [ "$1" = -o ] && echo none > "$2"; shift; done
 `, 0o700)
 	status, out, errs := attach(t, "--dry-run", "--ptxas", fake, "--arch", "sm_90", countObject, dryFile(t, "k.ptx", dryPTX, 0o600))
-	if status != exitOK {
+	if status != cli.ExitOK {
 		t.Fatalf("status %d, %s", status, errs)
 	}
 	holds(t, out, "registers 20 -> 21, ")
@@ -124,7 +126,7 @@ func TestDryRunMachineCode(t *testing.T) {
 			return attach(t, append(args, countObject, "../../fatbin/testdata/"+image)...)
 		}
 		status, out, errs := run()
-		if status != exitOK || errs != "" {
+		if status != cli.ExitOK || errs != "" {
 			t.Fatalf("%s: status %d, %s", image, status, errs)
 		}
 		holds(t, out, "on sm_90\n  add\n", "on_entry             entry   at instruction 0     entry",
@@ -192,14 +194,14 @@ func TestDryRunFiles(t *testing.T) {
 		status                   int
 		want                     string
 	}{
-		{"beside others", "k", "", file("a.fatbin", code, nil, ptx), exitOK, "a.fatbin: image 3, at offset "},
-		{"beside others, for one GPU", "k", "sm_90", file("b.fatbin", code, nil, ptx), exitOK, "b.fatbin: image 3, at offset "},
-		{"for another GPU", "k", "sm_100", file("c.fatbin", code, ptx), exitFailed, "image 1 has neither PTX nor machine code for sm_100\nnvtrace: image 2 has"},
-		{"nothing but machine code", "*", "", file("d.fatbin", code), exitOK, "on sm_80\n"},
-		{"no entries", "*", "", file("e.fatbin", nil), exitOK, "no kernel that a program wants; images: 1"},
+		{"beside others", "k", "", file("a.fatbin", code, nil, ptx), cli.ExitOK, "a.fatbin: image 3, at offset "},
+		{"beside others, for one GPU", "k", "sm_90", file("b.fatbin", code, nil, ptx), cli.ExitOK, "b.fatbin: image 3, at offset "},
+		{"for another GPU", "k", "sm_100", file("c.fatbin", code, ptx), cli.ExitFailed, "image 1 has neither PTX nor machine code for sm_100\nnvtrace: image 2 has"},
+		{"nothing but machine code", "*", "", file("d.fatbin", code), cli.ExitOK, "on sm_80\n"},
+		{"no entries", "*", "", file("e.fatbin", nil), cli.ExitOK, "no kernel that a program wants; images: 1"},
 	} {
 		status, out, errs := attach(t, "--dry-run", "--ptxas", "true", "--kernel", tt.kernel, "--arch", tt.arch, countObject, tt.file)
-		if status != tt.status || (errs == "") != (status == exitOK) {
+		if status != tt.status || (errs == "") != (status == cli.ExitOK) {
 			t.Errorf("%s: status %d, want %d; %s", tt.name, status, tt.status, errs)
 		}
 		holds(t, out+errs, tt.want)
@@ -217,19 +219,19 @@ func TestDryRunRefusals(t *testing.T) {
 		status int
 		want   string // on standard output or error
 	}{
-		{"no image", []string{countObject}, exitUsage, "wants probe objects and images"},
-		{"no such image", []string{countObject, "no/image"}, exitFailed, "stat no/image: no such file"},
-		{"no object", []string{image}, exitUsage, "attach wants probe objects"},
-		{"no GPU code", []string{countObject, "testdata/where.py"}, exitFailed, "neither an ELF file"},
-		{"no compiler there", []string{"--ptxas", "/no/ptxas", countObject, image}, exitFailed, "--ptxas: "},
-		{"two compilers", []string{"--ptxas", "true", "--jit", "x", countObject, image}, exitFailed, "exclude each other"},
-		{"bad architecture", []string{"--arch", "rm_1", countObject, image}, exitUsage, "--arch: "},
-		{"no wanted kernel", []string{"--kernel", "nothing*", "--ptxas", "true", countObject, image}, exitOK, "no kernel that a program wants; images: 1"},
-		{"bad PTX, required", []string{"--require", "--ptxas", "true", countObject, dryFile(t, "bad.ptx", strings.Replace(dryPTX, "ret;", "ret", 1), 0o600)}, exitFailed, "k\n    not probed: "},
-		{"no such map", []string{"--map", "none[0]=1", "--ptxas", "true", countObject, image}, exitFailed, "there is no map none"},
-		{"a run", []string{"--run", "x", countObject, image}, exitUsage, "--dry-run and --run exclude each other"},
-		{"how often", []string{"--interval", "1s", countObject, image}, exitUsage, "--interval wants a program"},
-		{"bad PTX", []string{"--ptxas", "true", countObject, dryFile(t, "bad.ptx", strings.Replace(dryPTX, "ret;", "ret", 1), 0o600)}, exitOK, "k\n    not probed: "},
+		{"no image", []string{countObject}, cli.ExitUsage, "wants probe objects and images"},
+		{"no such image", []string{countObject, "no/image"}, cli.ExitFailed, "stat no/image: no such file"},
+		{"no object", []string{image}, cli.ExitUsage, "attach wants probe objects"},
+		{"no GPU code", []string{countObject, "testdata/where.py"}, cli.ExitFailed, "neither an ELF file"},
+		{"no compiler there", []string{"--ptxas", "/no/ptxas", countObject, image}, cli.ExitFailed, "--ptxas: "},
+		{"two compilers", []string{"--ptxas", "true", "--jit", "x", countObject, image}, cli.ExitFailed, "exclude each other"},
+		{"bad architecture", []string{"--arch", "rm_1", countObject, image}, cli.ExitUsage, "--arch: "},
+		{"no wanted kernel", []string{"--kernel", "nothing*", "--ptxas", "true", countObject, image}, cli.ExitOK, "no kernel that a program wants; images: 1"},
+		{"bad PTX, required", []string{"--require", "--ptxas", "true", countObject, dryFile(t, "bad.ptx", strings.Replace(dryPTX, "ret;", "ret", 1), 0o600)}, cli.ExitFailed, "k\n    not probed: "},
+		{"no such map", []string{"--map", "none[0]=1", "--ptxas", "true", countObject, image}, cli.ExitFailed, "there is no map none"},
+		{"a run", []string{"--run", "x", countObject, image}, cli.ExitUsage, "--dry-run and --run exclude each other"},
+		{"how often", []string{"--interval", "1s", countObject, image}, cli.ExitUsage, "--interval wants a program"},
+		{"bad PTX", []string{"--ptxas", "true", countObject, dryFile(t, "bad.ptx", strings.Replace(dryPTX, "ret;", "ret", 1), 0o600)}, cli.ExitOK, "k\n    not probed: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			status, out, errs := attach(t, append([]string{"--dry-run"}, tt.args...)...)
@@ -241,7 +243,7 @@ func TestDryRunRefusals(t *testing.T) {
 	}
 	t.Run("refused by the compiler", func(t *testing.T) {
 		status, out, _ := attach(t, "--dry-run", "--jit", fakeJIT(t), countObject, dryFile(t, "k.ptx", dryPTX+"// refuse\n", 0o600))
-		if status != exitFailed {
+		if status != cli.ExitFailed {
 			t.Errorf("status %d", status)
 		}
 		holds(t, out, "compiling the module with probes for sm_90a: ", "k bad")
@@ -256,7 +258,7 @@ func TestDryNoImage(t *testing.T) {
 	}
 	status, out, errs := attach(t, "--dry-run", "../../examples/probes/count.bpf.o", file)
 	want := "nvtrace: " + file + ": neither an ELF file, an archive, a fat binary, a cubin nor PTX\n"
-	if status != exitFailed || out != "" || errs != want {
+	if status != cli.ExitFailed || out != "" || errs != want {
 		t.Errorf("%d %q %q, want %q", status, out, errs, want)
 	}
 }
@@ -292,13 +294,13 @@ func TestDryRunProgram(t *testing.T) {
 	lib, path := fakeJIT(t), func(name string) string { return filepath.Join(dir, name) }
 	for name, file := range map[string]string{"with": "libcode.so", "within": "within"} {
 		status, out, errs := attach(t, "--dry-run", "--jit", lib, countObject, path(name))
-		if status != exitOK || errs != "" {
+		if status != cli.ExitOK || errs != "" {
 			t.Errorf("%s: status %d, %s", name, status, errs)
 		}
 		holds(t, out, path(file)+": image 1, text at offset 0x", "on sm_90\n  k\n")
 	}
 	status, out, errs := attach(t, "--dry-run", countObject, path("without"))
-	if want := "nvtrace: " + path("without") + ": no code for GPUs is in it, nor in the libraries that it is linked with\n"; status != exitFailed || out != "" || errs != want {
+	if want := "nvtrace: " + path("without") + ": no code for GPUs is in it, nor in the libraries that it is linked with\n"; status != cli.ExitFailed || out != "" || errs != want {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/internal/need"
 )
 
@@ -74,8 +75,8 @@ func makeObject(code, rel []byte) []byte {
 	return append(append(out, body...), heads...)
 }
 
-// code returns instructions of eBPF, 8 bytes each.
-func code(insns ...uint64) []byte {
+// machineBytes returns instructions of eBPF, 8 bytes each.
+func machineBytes(insns ...uint64) []byte {
 	var b []byte
 	for _, in := range insns {
 		b = binary.BigEndian.AppendUint64(b, in)
@@ -106,11 +107,11 @@ func TestHostileObjects(t *testing.T) {
 	rel := make([]byte, 0, 16)
 	rel = binary.LittleEndian.AppendUint64(rel, 0)
 	rel = binary.LittleEndian.AppendUint64(rel, 1|999<<32) // R_BPF_64_64 of a symbol that is not there
-	long := code(insnZero)
+	long := machineBytes(insnZero)
 	for range 1 << 17 {
-		long = append(long, code(0x0700000001000000)...) // r0 += 1
+		long = append(long, machineBytes(0x0700000001000000)...) // r0 += 1
 	}
-	long = append(long, code(insnExit)...)
+	long = append(long, machineBytes(insnExit)...)
 
 	for _, tt := range []struct {
 		name   string
@@ -124,10 +125,10 @@ func TestHostileObjects(t *testing.T) {
 		{name: "empty", object: []byte{}, want: "no ELF file"},
 		{name: "text", object: []byte("eBPF"), want: "no ELF file"},
 		{name: "truncated", object: count[:len(count)/2], want: "truncated?"},
-		{name: "bad relocation", object: makeObject(code(0x1801000000000000, 0, insnZero, insnExit), rel), want: "relocation"},
-		{name: "unknown helper", object: makeObject(code(0x850000000f270000, insnZero, insnExit), nil), want: "helper 9999"},
-		{name: "beyond the stack", object: makeObject(code(0x7a0af8fd01000000, insnZero, insnExit), nil), want: "program prog: "},
-		{name: "a jump nowhere", object: makeObject(code(0x0500ff7f00000000, insnZero, insnExit), nil), want: "program prog: "},
+		{name: "bad relocation", object: makeObject(machineBytes(0x1801000000000000, 0, insnZero, insnExit), rel), want: "relocation"},
+		{name: "unknown helper", object: makeObject(machineBytes(0x850000000f270000, insnZero, insnExit), nil), want: "helper 9999"},
+		{name: "beyond the stack", object: makeObject(machineBytes(0x7a0af8fd01000000, insnZero, insnExit), nil), want: "program prog: "},
+		{name: "a jump nowhere", object: makeObject(machineBytes(0x0500ff7f00000000, insnZero, insnExit), nil), want: "program prog: "},
 		{name: "1 MB of program", object: makeObject(long, nil), want: "program prog: "},
 		{name: "a map that no memory holds", file: own + "vast.bpf.o", want: "map vast: "},
 		{name: "a map that is not there", object: count, flags: []string{"--map", "none[0]=1"}, want: "there is no map none; there are threads"},
@@ -141,7 +142,7 @@ func TestHostileObjects(t *testing.T) {
 		{name: "a kernel of its own", file: obj + "bpftime.bpf.o", want: "program cuda__square is not run: it is a kernel of its own; nvtrace attach --run cuda__square runs it", runs: true},
 		{name: "a million entries", file: own + "million.bpf.o", want: "million (hash, 128 of 1000000 entries)", runs: true},
 		{name: "a loop without end", file: own + "endless.bpf.o", flags: []string{"--fuel", "10"}, want: "20224 runs of endless were ended", runs: true},
-		{name: "no program at all", object: makeObject(code(insnZero, insnExit), nil), want: "probed vectorAdd", runs: true},
+		{name: "no program at all", object: makeObject(machineBytes(insnZero, insnExit), nil), want: "probed vectorAdd", runs: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := tt.file
@@ -159,7 +160,7 @@ func TestHostileObjects(t *testing.T) {
 			switch {
 			case tt.runs && (err != nil || out.String() != "PASSED\n"):
 				t.Errorf("%v: the program printed %q\n%s", err, out.String(), errs.String())
-			case !tt.runs && (cmd.ProcessState.ExitCode() != exitFailed || out.Len() != 0 || strings.Count(errs.String(), "\n") != 1):
+			case !tt.runs && (cmd.ProcessState.ExitCode() != cli.ExitFailed || out.Len() != 0 || strings.Count(errs.String(), "\n") != 1):
 				t.Errorf("%v: the program printed %q\n%s", err, out.String(), errs.String())
 			}
 		})
@@ -187,8 +188,8 @@ func TestDamagedObjects(t *testing.T) {
 		}
 		status, out, errs := attach(t, file)
 		switch {
-		case status == exitOK && errs == "" && strings.Contains(out, "program"):
-		case status == exitFailed && out == "" && complaint.MatchString(errs):
+		case status == cli.ExitOK && errs == "" && strings.Contains(out, "program"):
+		case status == cli.ExitFailed && out == "" && complaint.MatchString(errs):
 			return true
 		default:
 			t.Errorf("%s at %d: status %d, %q, %q", what, at, status, out, errs)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/verbs"
 	"nvtrace/internal/need"
 )
 
@@ -147,8 +149,8 @@ func TestPageInBrowser(t *testing.T) {
 	} {
 		file := filepath.Join(t.TempDir(), "page.html")
 		var stderr bytes.Buffer
-		e := &env{stdout: os.Stdout, stderr: &stderr, getenv: func(string) string { return "" }}
-		if status := main1(e, []string{"report", "--html", file, r.recording}); status != exitOK {
+		e := &cli.Env{Stdout: os.Stdout, Stderr: &stderr, Getenv: func(string) string { return "" }}
+		if status := verbs.Main(e, []string{"report", "--html", file, r.recording}); status != cli.ExitOK {
 			t.Fatalf("status %d: %s", status, &stderr)
 		}
 		b, err := os.ReadFile(file)

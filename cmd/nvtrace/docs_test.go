@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/nvattach/script"
 )
 
@@ -102,8 +105,8 @@ func TestDiffOfDocs(t *testing.T) {
 		t.Fatal("docs/launch.md has no diff")
 	}
 	t.Chdir("../..")
-	status, out, stderr := runVerbFunc(t, diffVerb, "traces/corpus/vectoradd.nvt", "traces/corpus/rmlaunch.nvt")
-	if status != exitDiffers {
+	status, out, stderr := clitest.Run(t, view.DiffVerb, "traces/corpus/vectoradd.nvt", "traces/corpus/rmlaunch.nvt")
+	if status != cli.ExitDiffers {
 		t.Fatalf("status %d: %s", status, stderr)
 	}
 	for line := range strings.Lines(shown) {
@@ -114,7 +117,7 @@ func TestDiffOfDocs(t *testing.T) {
 			t.Errorf("not there, or not in that order: %s", line)
 		}
 	}
-	if _, out, _ = runVerbFunc(t, reportVerb, "traces/corpus/rmlaunch.nvt"); !strings.Contains(out, "\n49 ioctls in 20.0 ms, 0 failed, 0 unknown;") {
+	if _, out, _ = clitest.Run(t, view.ReportVerb, "traces/corpus/rmlaunch.nvt"); !strings.Contains(out, "\n49 ioctls in 20.0 ms, 0 failed, 0 unknown;") {
 		t.Errorf("the report of rmlaunch has calls without a name, or others than were recorded:\n%s", out)
 	}
 }

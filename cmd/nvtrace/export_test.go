@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/verbs"
 )
 
 // terminal returns a terminal that nobody looks at.
@@ -37,12 +40,12 @@ func TestExportTerminal(t *testing.T) {
 		"perfetto": {"-o run.perfetto-trace", "ui.perfetto.dev"},
 	} {
 		tty := terminal(t)
-		if !isTerminal(tty) {
+		if !cli.IsTerminal(tty) {
 			t.Fatal("the terminal is none")
 		}
 		var stderr bytes.Buffer
-		e := &env{stdout: tty, stderr: &stderr, getenv: func(string) string { return "" }}
-		if status := main1(e, []string{"export", "--format", format, file}); status != exitUsage {
+		e := &cli.Env{Stdout: tty, Stderr: &stderr, Getenv: func(string) string { return "" }}
+		if status := verbs.Main(e, []string{"export", "--format", format, file}); status != cli.ExitUsage {
 			t.Errorf("%s: status %d", format, status)
 		}
 		for _, want := range append(wants, "terminal") {
@@ -51,7 +54,7 @@ func TestExportTerminal(t *testing.T) {
 			}
 		}
 		out := t.TempDir() + "/run." + format
-		if status := main1(e, []string{"export", "--format", format, "-o", out, file}); status != exitOK {
+		if status := verbs.Main(e, []string{"export", "--format", format, "-o", out, file}); status != cli.ExitOK {
 			t.Errorf("%s to a file: status %d: %s", format, status, &stderr)
 		}
 	}

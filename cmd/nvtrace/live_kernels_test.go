@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/cmd/nvtrace/internal/clitest"
 	"nvtrace/fatbin"
 	"nvtrace/internal/need"
 	"nvtrace/internal/testprog"
@@ -30,11 +31,11 @@ func TestLiveKernels(t *testing.T) {
 	nvtrace, image, bin := filepath.Join(dir, "nvtrace"), filepath.Join(dir, "image"), filepath.Join(dir, "live")
 	buildNvtrace(t, nvtrace)
 	const data = "../../nvattach/gpu/testdata/"
-	e, err := fatbin.NewEntry(fatbin.KindPTX, fatbin.Arch{SM: 75}, []byte(readText(t, data+"live.ptx")), nil)
+	e, err := fatbin.NewEntry(fatbin.KindPTX, fatbin.Arch{SM: 75}, []byte(clitest.ReadText(t, data+"live.ptx")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeText(t, image, string((&fatbin.Container{Entries: []fatbin.Entry{e}}).Append(nil)), 0o600)
+	clitest.WriteText(t, image, string((&fatbin.Container{Entries: []fatbin.Entry{e}}).Append(nil)), 0o600)
 	if b, err := exec.Command("gcc", "-O1", "-w", "-DFATBIN=\""+image+"\"", "-o", bin, data+"live.c", "-ldl", "-lpthread").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, b)
 	}

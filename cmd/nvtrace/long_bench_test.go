@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/verbs"
 	"nvtrace/traces"
 )
 
@@ -113,8 +115,8 @@ func BenchmarkLong(b *testing.B) {
 		b.Run(row.name, func(b *testing.B) {
 			for b.Loop() {
 				var stderr bytes.Buffer
-				e := &env{stdout: io.Discard, stderr: &stderr, getenv: func(string) string { return "" }}
-				if status := main1(e, row.args); status != exitOK {
+				e := &cli.Env{Stdout: io.Discard, Stderr: &stderr, Getenv: func(string) string { return "" }}
+				if status := verbs.Main(e, row.args); status != cli.ExitOK {
 					b.Fatalf("status %d: %s", status, &stderr)
 				}
 			}

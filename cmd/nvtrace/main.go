@@ -5,25 +5,18 @@ import (
 	"os"
 	"runtime/debug"
 	"time"
+
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/run"
+	"nvtrace/cmd/nvtrace/internal/verbs"
 )
 
-// version is what the Go tool wrote into the binary: the tag of the commit, or a version
-// made of its date and hash; "(devel)" where it was built outside of a repository.
-var version = buildVersion()
-
-func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
-
 func main() {
-	dieQuietly()
-	if noDescriptors() == "" { // timers take some; without, Go's runtime ends with a dump
+	run.DieQuietly()
+	if cli.NoDescriptors() == "" { // timers take some; without, Go's runtime ends with a dump
 		postponeGC()
 	}
-	os.Exit(main1(&env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, self: "/proc/self/exe"}, os.Args[1:]))
+	os.Exit(verbs.Main(&cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Self: "/proc/self/exe"}, os.Args[1:]))
 }
 
 // postponeGC lets garbage lie at first: to collect it would take time from a program that

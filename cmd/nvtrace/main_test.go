@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,39 +10,40 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/verbs"
 	"nvtrace/internal/need"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
 )
 
-var update = flag.Bool("update", false, "rewrite the goldens")
-
 // testDevices makes memory devices pass for NVIDIA's nodes, so that recording
 // can be tested where there are none.
-var testDevices = &devices{
-	nodeName: func(rdev uint64, _ string) (string, bool) {
+var testDevices = &cli.Devices{
+	NodeName: func(rdev uint64, _ string) (string, bool) {
 		name, ok := map[uint64]string{unix.Mkdev(1, 7): "nvidiactl", unix.Mkdev(1, 5): "nvidia0"}[rdev]
 		return name, ok
 	},
-	mayBeNode: func(p []byte) bool { return strings.HasPrefix(string(p), "/dev/") },
+	MayBeNode: func(p []byte) bool { return strings.HasPrefix(string(p), "/dev/") },
 }
 
 // agentDevices are the same, where what opens nothing below /dev need not stop.
-var agentDevices = &devices{nodeName: testDevices.nodeName, nodePaths: []agent.Path{{Prefix: "/dev/"}}}
+var agentDevices = &cli.Devices{NodeName: testDevices.NodeName, NodePaths: []agent.Path{{Prefix: "/dev/"}}}
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"nvtrace": func() {
-			e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, self: "/proc/self/exe"}
+			e := &cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Self: "/proc/self/exe"}
 			switch os.Getenv("TEST_DEVICES") {
 			case "":
 			case "agent":
-				e.devices = agentDevices
+				e.Devices = agentDevices
 			default:
-				e.devices = testDevices
+				e.Devices = testDevices
 			}
 			if os.Getenv("TEST_ALONE") != "" { // without a decoding process
-				e.self = ""
+				e.Self = ""
 			}
 			if os.Getenv("TEST_SUBREAPER") != "" {
 				if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -51,9 +51,9 @@ func TestMain(m *testing.M) {
 				}
 			}
 			if what := os.Getenv("TEST_SINK"); what != "" {
-				e.sink = &faultySink{what: what}
+				e.Sink = &faultySink{what: what}
 			}
-			os.Exit(main1(e, os.Args[1:]))
+			os.Exit(verbs.Main(e, os.Args[1:]))
 		},
 	})
 }
@@ -99,7 +99,7 @@ func TestScripts(t *testing.T) {
 	haveGCC := compileVictim(t, "testdata/victim.c", filepath.Join(tools, "victim"))
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
-		UpdateScripts:       *update,
+		UpdateScripts:       *clitest.Update,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("CORPUS", corpus)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/verbs"
 	"nvtrace/internal/need"
 	"nvtrace/traces"
 )
@@ -332,8 +334,8 @@ func TestTablesSQL(t *testing.T) {
 		file := filepath.Join(dir, fmt.Sprint("run", rank, ".nvt"))
 		all = append(all, recordRank(t, file, rank))
 		var stderr bytes.Buffer
-		e := &env{stdout: os.Stdout, stderr: &stderr, getenv: func(string) string { return "" }}
-		if status := main1(e, []string{"export", "--format", "parquet", "-o", tables, file}); status != exitOK {
+		e := &cli.Env{Stdout: os.Stdout, Stderr: &stderr, Getenv: func(string) string { return "" }}
+		if status := verbs.Main(e, []string{"export", "--format", "parquet", "-o", tables, file}); status != cli.ExitOK {
 			t.Fatalf("status %d: %s", status, &stderr)
 		}
 	}

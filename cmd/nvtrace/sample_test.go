@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/live"
+	"nvtrace/cmd/nvtrace/internal/verbs"
 	"nvtrace/traces"
 )
 
@@ -16,7 +19,7 @@ import (
 func runWords(t *testing.T, words ...string) (text, errs string, status int) {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	status = main1(&env{stdout: &stdout, stderr: &stderr, getenv: os.Getenv}, words)
+	status = verbs.Main(&cli.Env{Stdout: &stdout, Stderr: &stderr, Getenv: os.Getenv}, words)
 	return stdout.String(), stderr.String(), status
 }
 
@@ -72,7 +75,7 @@ func TestSampledViews(t *testing.T) {
 		out := func(words ...string) string {
 			t.Helper()
 			text, errs, status := runWords(t, words...)
-			if status != exitOK {
+			if status != cli.ExitOK {
 				t.Fatalf("%q: status %d, %s", words, status, errs)
 			}
 			return text
@@ -121,14 +124,14 @@ func TestSampleWords(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"sample", exitUsage, "sample looks at processes that run, or at a command"},
-		{"sample x", exitUsage, `sample wants process ids, and "x" is none`},
-		{"sample -p 1 -- true", exitUsage, "exclude each other"},
-		{"sample --every -1s 1", exitUsage, "want a time of 0 or more"},
-		{"sample -- no-such-program", exitNotFound, "not found"},
+		{"sample", cli.ExitUsage, "sample looks at processes that run, or at a command"},
+		{"sample x", cli.ExitUsage, `sample wants process ids, and "x" is none`},
+		{"sample -p 1 -- true", cli.ExitUsage, "exclude each other"},
+		{"sample --every -1s 1", cli.ExitUsage, "want a time of 0 or more"},
+		{"sample -- no-such-program", cli.ExitNotFound, "not found"},
 		{"sample -q -- sh -c exit+3", 3, ""},
-		{"sample -- true", exitOK, "no process of the command had a GPU open"},
-		{"sample 4194305", exitFailed, "no process 4194305"},
+		{"sample -- true", cli.ExitOK, "no process of the command had a GPU open"},
+		{"sample 4194305", cli.ExitFailed, "no process 4194305"},
 	} {
 		words := strings.Fields(tt.words)
 		for i := range words {
@@ -151,7 +154,7 @@ func TestSampleProcess(t *testing.T) {
 		go func() { _ = cmd.Wait() }()
 		begin := time.Now()
 		text, errs, status := runWords(t, "sample", "--every", every, strconv.Itoa(cmd.Process.Pid))
-		if took := time.Since(begin); status != exitOK || !strings.Contains(text, "No channel of a GPU was in use.") || took > 20*time.Second {
+		if took := time.Since(begin); status != cli.ExitOK || !strings.Contains(text, "No channel of a GPU was in use.") || took > 20*time.Second {
 			t.Errorf("every %s: status %d after %v: %s%s", every, status, took, text, errs)
 		}
 	}
@@ -160,7 +163,7 @@ func TestSampleProcess(t *testing.T) {
 // TestOnlyPIDs tells when top can look from outside.
 func TestOnlyPIDs(t *testing.T) {
 	for words, want := range map[string]int{"-p 5": 1, "-p=5,6": 2, "--p 5": 1, "5 -p 6": 2, "": 0, "-p 5 --api": 0, "-p x": 0, "--gpu-times=events -p 5": 0, "-p": 0} {
-		pids, ok := onlyPIDs(strings.Fields(words))
+		pids, ok := live.OnlyPIDs(strings.Fields(words))
 		if ok != (want > 0) || ok && len(pids) != want {
 			t.Errorf("%q: %v, %v; want %d processes", words, pids, ok, want)
 		}

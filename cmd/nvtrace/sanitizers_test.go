@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/internal/need"
 )
 
@@ -68,7 +71,7 @@ func TestSanitizers(t *testing.T) {
 			if out, errs, err := run(nvtrace, "-q", "--sim", "--api", "-o", recording, "--", bin); err != nil || out != "PASSED\n" {
 				t.Errorf("%v: the program printed %q\n%s", err, out, errs)
 			}
-			if status, out, errs := runVerbFunc(t, logVerb, recording); status != exitOK || !strings.Contains(out, "cuMemAllocManaged(") {
+			if status, out, errs := clitest.Run(t, view.LogVerb, recording); status != cli.ExitOK || !strings.Contains(out, "cuMemAllocManaged(") {
 				t.Errorf("status %d, no calls in the recording: %s\n%s", status, errs, out)
 			}
 		})

@@ -12,50 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/internal/need"
-	"nvtrace/nvattach/script"
-	"nvtrace/traces"
 )
-
-// TestScriptForgets: what a program knows of threads and processes goes with them, as their ids do,
-// and is bounded where ends are not seen.
-func TestScriptForgets(t *testing.T) {
-	p, err := script.Compile("-e", "apiret:cuInit { @[comm, rank] = count(); }")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sink := &logSink{}
-	sink.onHost(p, nil, func(string) {})
-	h := sink.script
-	add := func(ev *traces.Event) { h.event(ev, nil, nil, new(apiTrace)) }
-	const pid, tid, child = 1<<22 + 1, 1<<22 + 2, 1<<22 + 3 // no process has so high an id
-	check := func(when string, programs, ranks, stacks int) {
-		t.Helper()
-		if len(h.programs) != programs || len(h.ranks) != ranks || len(h.stacks) != stacks {
-			t.Errorf("%s: %d programs, %d ranks and %d stacks are known, want %d, %d and %d", when, len(h.programs), len(h.ranks), len(h.stacks), programs, ranks, stacks)
-		}
-	}
-	add(&traces.Event{Kind: traces.KindExec, PID: pid, TID: pid, Path: "/bin/app"})
-	add(&traces.Event{Kind: traces.KindFork, PID: pid, TID: pid, Child: tid, Flags: traces.FlagThread})
-	add(&traces.Event{Kind: traces.KindStack, PID: pid, TID: pid, Name: "cuInit"})
-	add(&traces.Event{Kind: traces.KindStack, PID: pid, TID: tid, Name: "cuInit"})
-	check("a process of two threads", 1, 1, 2)
-	add(&traces.Event{Kind: traces.KindExit, PID: pid, TID: tid, Flags: traces.FlagThread})
-	check("a thread has ended", 1, 1, 1)
-	add(&traces.Event{Kind: traces.KindExit, PID: pid, TID: pid})
-	check("the process has ended", 0, 0, 0)
-	h.ranks[child], h.stacks[child] = 3, calledFrom{}
-	add(&traces.Event{Kind: traces.KindExec, PID: pid, TID: pid, Path: "/bin/app"})
-	add(&traces.Event{Kind: traces.KindFork, PID: pid, TID: pid, Child: child})
-	if _, stale := h.ranks[child]; stale || len(h.stacks) != 0 || h.programs[child] != "app" {
-		t.Errorf("a new process has an earlier one's rank or stack, or not its parent's program: %v, %v, %v", h.ranks, h.stacks, h.programs)
-	}
-	for i := range int32(maxKept + 10) {
-		add(&traces.Event{Kind: traces.KindExec, PID: pid + i, TID: pid + i, Path: "/bin/app"})
-		add(&traces.Event{Kind: traces.KindStack, PID: pid + i, TID: pid + i})
-	}
-	check("no ends are seen", maxKept, maxKept, maxKept)
-}
 
 // TestScriptOnRecordings asks the recordings of the corpus questions, and holds the
 // answers to what the same recordings come to as JSON lines.
@@ -68,8 +29,8 @@ func TestScriptOnRecordings(t *testing.T) {
 		ioctl:NV2080_CTRL_* /status != "NV_OK"/ { @bad[sub, status] = count(); }`
 	failures := 0
 	for _, name := range names {
-		status, lines, stderr := runVerbFunc(t, exportVerb, "--format", "jsonl", name)
-		if status != exitOK {
+		status, lines, stderr := clitest.Run(t, view.ExportVerb, "--format", "jsonl", name)
+		if status != cli.ExitOK {
 			t.Fatal(stderr)
 		}
 		calls, ns, bad := map[string]int64{}, map[string]int64{}, map[string]int64{}
@@ -100,8 +61,8 @@ func TestScriptOnRecordings(t *testing.T) {
 			}
 		}
 		want = append(want, fmt.Sprintf("@longest: %d", longest), fmt.Sprintf("@shortest: %d", shortest))
-		status, out, stderr := runVerbFunc(t, logVerb, "-e", program, name)
-		if status != exitOK {
+		status, out, stderr := clitest.Run(t, view.LogVerb, "-e", program, name)
+		if status != cli.ExitOK {
 			t.Fatal(stderr)
 		}
 		got := slices.DeleteFunc(strings.Split(out, "\n"), func(s string) bool { return s == "" })
@@ -124,8 +85,8 @@ func TestIntervalsOfRecording(t *testing.T) {
 	}
 	most := 0
 	for _, name := range names {
-		status, out, stderr := runVerbFunc(t, logVerb, "-e", `ioctl:* { @n = count(); @total = count(); } interval:20ms { printf("part %d\n", @n); clear(@n); } END { printf("part %d\n", @n); clear(@n); }`, name)
-		if status != exitOK {
+		status, out, stderr := clitest.Run(t, view.LogVerb, "-e", `ioctl:* { @n = count(); @total = count(); } interval:20ms { printf("part %d\n", @n); clear(@n); } END { printf("part %d\n", @n); clear(@n); }`, name)
+		if status != cli.ExitOK {
 			t.Fatal(stderr)
 		}
 		sum, total, parts := 0, 0, 0

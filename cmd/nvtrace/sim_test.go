@@ -14,6 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/run"
 	"nvtrace/internal/need"
 )
 
@@ -61,7 +63,7 @@ func TestSimScripts(t *testing.T) {
 		cache = filepath.Join(folder, "go-build")
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/sim", UpdateScripts: *update, RequireExplicitExec: true,
+		Dir: "testdata/sim", UpdateScripts: *clitest.Update, RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PROBES", filepath.Join(root, "examples/probes"))
 			env.Setenv("OBJECTS", filepath.Join(root, "nvattach/testdata/obj"))
@@ -78,7 +80,7 @@ func TestSimScripts(t *testing.T) {
 			case "cuda":
 				return cuda != "", nil
 			case "driver":
-				return hasDriver(), nil
+				return run.HasDriver(), nil
 			}
 			return false, fmt.Errorf("no condition %s", cond)
 		},

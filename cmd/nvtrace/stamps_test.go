@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"nvtrace/nvattach/session"
+	"nvtrace/cmd/nvtrace/internal/run"
 	"nvtrace/traces"
 )
 
@@ -38,8 +38,8 @@ func TestTimesByProbe(t *testing.T) {
 		many     int
 	}{
 		{name: "simulated", many: 20000},
-		{name: "driver", env: simDriverProbes + "=1", many: 500}, // as on a real GPU
-		{name: "blocking", env: simDriverProbes + "=1", blocking: "CUDA_LAUNCH_BLOCKING=1", many: 100},
+		{name: "driver", env: run.SimDriverProbes + "=1", many: 500}, // as on a real GPU
+		{name: "blocking", env: run.SimDriverProbes + "=1", blocking: "CUDA_LAUNCH_BLOCKING=1", many: 100},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			many := tt.many
@@ -160,28 +160,5 @@ func checkStamps(t *testing.T, file, out string, many int) {
 	}
 	if len(done) != 7 {
 		t.Errorf("the program launched %d kernels that note times, want 7: %v", len(done), done)
-	}
-}
-
-// TestUntimed: kernels that were launched and have no times, or not for all launches, are named.
-func TestUntimed(t *testing.T) {
-	kernels := []session.Kernel{
-		{Name: "_Z3addPf", Images: 1, Ran: true},
-		{Name: "idle", Reason: "never launched"},
-		{Name: "_Z4linkPf", Reason: "it is linked", Ran: true},
-		{Name: "large", Images: 1, Ran: true, Unprobed: 2, UnprobedWhy: "too many registers"},
-	}
-	const want = "kernels without times on the GPU, or not for all launches: 2 (link(float*): it is linked; large: too many registers); --gpu-times=events times them"
-	if got := untimed(kernels); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	if got := untimed(kernels[:2]); got != "" {
-		t.Error(got)
-	}
-	for range 3 {
-		kernels = append(kernels, session.Kernel{Name: "more", Reason: "none", Ran: true})
-	}
-	if got := untimed(kernels); !strings.Contains(got, ": 5 (") || !strings.Contains(got, "more: none; and 2 more)") {
-		t.Error(got)
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/verbs"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
 )
@@ -29,12 +32,12 @@ func evilRecording(t *testing.T, source string) string {
 	h := r.Header
 	h.Tool, h.Arch, h.Kernel, h.Argv = h.Tool+evilText, h.Arch+evilText, h.Kernel+evilText, []string{evilText, evilText}
 	name := filepath.Join(t.TempDir(), "evil.jsonl")
-	w, err := createRecording(name, &h)
+	w, err := clitest.CreateRecording(name, &h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	if err := each(r, func(string, ...any) {}, func(ev *traces.Event) {
+	if err := cli.Each(r, func(string, ...any) {}, func(ev *traces.Event) {
 		if ev.Kind == traces.KindEnd {
 			return
 		}
@@ -125,8 +128,8 @@ func checkText(t *testing.T, what string, out []byte) {
 func evilRun(t *testing.T, args ...string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	e := &env{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	status := main1(e, args)
+	e := &cli.Env{Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
+	status := verbs.Main(e, args)
 	what := fmt.Sprintf("%q (status %d)", args, status)
 	checkText(t, what, out.Bytes())
 	checkText(t, what+", stderr", errs.Bytes())
@@ -172,8 +175,8 @@ func TestTerminalRecording(t *testing.T) {
 		} {
 			if len(args) == 3 && args[1] == "-o" || len(args) == 5 || strings.HasPrefix(args[len(args)-1], "--json=") {
 				var errs bytes.Buffer
-				e := &env{stdout: &errs, stderr: &errs, getenv: func(string) string { return "" }}
-				main1(e, append(args, name))
+				e := &cli.Env{Stdout: &errs, Stderr: &errs, Getenv: func(string) string { return "" }}
+				verbs.Main(e, append(args, name))
 				checkText(t, fmt.Sprintf("%q", args), errs.Bytes())
 				continue
 			}
@@ -181,7 +184,7 @@ func TestTerminalRecording(t *testing.T) {
 		}
 		evilRun(t, "diff", name, "../../traces/corpus/rminfo.nvt")
 		evilRun(t, "diff", "--json", name, "../../traces/corpus/rminfo.nvt")
-		main1(&env{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, getenv: func(string) string { return "" }},
+		verbs.Main(&cli.Env{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}, Getenv: func(string) string { return "" }},
 			[]string{"allowlist", "-o", out("allow"), "../../traces/corpus/rminfo.nvt"})
 		evilRun(t, "check", "--allow", out("allow"), name)
 		evilRun(t, "check", "--json", "--allow", out("allow"), name)
@@ -203,8 +206,8 @@ func TestTerminalRecording(t *testing.T) {
 // TestTerminalColours: the colours of lines stay, and only they.
 func TestTerminalColours(t *testing.T) {
 	var out, errs bytes.Buffer
-	e := &env{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-	main1(e, []string{"log", "--color=always", evilRecording(t, "vectoradd.nvt")})
+	e := &cli.Env{Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
+	verbs.Main(e, []string{"log", "--color=always", evilRecording(t, "vectoradd.nvt")})
 	text := out.String()
 	if !strings.Contains(text, "\x1b[1m") {
 		t.Error("there are no colours")

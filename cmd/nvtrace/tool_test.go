@@ -12,6 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/run"
+	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/nvattach/script"
 )
 
@@ -264,12 +268,12 @@ func TestToolOnRecording(t *testing.T) {
 	if err != nil || len(names) == 0 {
 		t.Fatal(err)
 	}
-	status, got, stderr := runVerbFunc(t, logVerb, "--tool", "ioctltop", names[0])
-	if status != exitOK {
+	status, got, stderr := clitest.Run(t, view.LogVerb, "--tool", "ioctltop", names[0])
+	if status != cli.ExitOK {
 		t.Fatal(stderr)
 	}
-	status, other, stderr := runVerbFunc(t, logVerb, "-e", `ioctl:* { @ns[name, sub] = sum(duration); @n[name, sub] = count(); } END { for ($c : @ns) { printf("%d %d %s %s\n", @n[$c.0.0, $c.0.1], $c.1 / 1000, $c.0.0, $c.0.1); } clear(@n); clear(@ns); }`, names[0])
-	if status != exitOK {
+	status, other, stderr := clitest.Run(t, view.LogVerb, "-e", `ioctl:* { @ns[name, sub] = sum(duration); @n[name, sub] = count(); } END { for ($c : @ns) { printf("%d %d %s %s\n", @n[$c.0.0, $c.0.1], $c.1 / 1000, $c.0.0, $c.0.1); } clear(@n); clear(@ns); }`, names[0])
+	if status != cli.ExitOK {
 		t.Fatal(stderr)
 	}
 	lines := strings.Split(strings.TrimSpace(other), "\n")
@@ -298,13 +302,13 @@ func TestToolMistakes(t *testing.T) {
 		{[]string{"leaks", "5", "60", "-p", "1"}, "leaks: 5 is a time: of what? write 5s for seconds"},
 		{[]string{"--source"}, "tool --source wants the name of a tool"},
 	} {
-		_, _, stderr := runVerbFunc(t, toolVerb, tt.args...)
+		_, _, stderr := clitest.Run(t, run.ToolVerb, tt.args...)
 		if got := strings.TrimPrefix(strings.TrimSpace(stderr), "nvtrace: "); got != tt.want {
 			t.Errorf("%v: %s", tt.args, got)
 		}
 	}
-	status, out, _ := runVerbFunc(t, toolVerb, "--source", "opcodes")
-	if status != exitOK || !strings.Contains(out, "insn:*") {
+	status, out, _ := clitest.Run(t, run.ToolVerb, "--source", "opcodes")
+	if status != cli.ExitOK || !strings.Contains(out, "insn:*") {
 		t.Errorf("%d %s", status, out)
 	}
 	for _, tool := range script.Tools() {

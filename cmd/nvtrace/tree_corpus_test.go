@@ -8,8 +8,11 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"nvtrace/ioctl"
-	"nvtrace/rm"
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/objects"
+	"nvtrace/cmd/nvtrace/internal/verbs"
+	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/traces"
 )
 
@@ -25,87 +28,6 @@ func corpus(t testing.TB) []string {
 
 func title(file string) string { return strings.TrimSuffix(filepath.Base(file), ".nvt") }
 
-// TestCorpusObjects: in recordings of whole programs nothing is guessed,
-// nothing is an orphan, and every handle that a call uses is a living object's.
-func TestCorpusObjects(t *testing.T) {
-	for _, file := range corpus(t) {
-		t.Run(title(file), func(t *testing.T) {
-			r, d, err := (&readFlags{}).open(new(env), file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
-			l := newObjectLog(d)
-			used := 0
-			for ev, err := range r.All() {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if ev.Flags&traces.FlagAttached != 0 {
-					t.Skip("recorded by attaching: what was made before is not known")
-				}
-				c := d.Decode(ev)
-				for _, h := range handlesOf(&c) {
-					used++
-					// To free what is not there succeeds: libcuda frees handles that it has
-					// set aside for an object and then not made.
-					if l.tree.Object(h.ref) == nil && (c.Escape.Name != "NV_ESC_RM_FREE" || h.what != "object") {
-						t.Errorf("%.6f %s: %s %#x:%#x is no living object", float64(ev.Time)/1e9, c.AppendName(nil), h.what, h.ref.Client, h.ref.Handle)
-					}
-				}
-				l.add(ev, &c)
-			}
-			made := 0
-			for o := range l.tree.Objects() {
-				made++
-				if o.Guessed || o.Client == nil || o.Parent == nil && !o.IsClient() {
-					t.Errorf("%s: guessed %t, client %v, parent %v", o.Path(), o.Guessed, o.Client, o.Parent)
-				}
-				if o.Class == nil && o.Dup == nil {
-					t.Errorf("%s: unknown class %#x", o.Path(), o.ClassID)
-				}
-			}
-			for _, m := range l.maps {
-				if !m.Managed && m.Of == nil {
-					t.Errorf("the mapping of %s at %#x is not explained", m.Node, m.Addr)
-				}
-			}
-			if n := l.tree.Live(); n != 0 {
-				t.Errorf("%d objects outlive the programs", n)
-			}
-			if used < 20 || made < 3 {
-				t.Errorf("only %d handles and %d objects", used, made)
-			}
-		})
-	}
-}
-
-type usedHandle struct {
-	what string
-	ref  rm.Ref
-}
-
-// handlesOf lists the objects that a successful RM call must have found.
-func handlesOf(c *ioctl.Call) []usedHandle {
-	if c.Escape == nil || c.Failed() || !c.HasStatus || c.Client == 0 {
-		return nil
-	}
-	var out []usedHandle
-	add := func(what string, handle uint32) {
-		if handle != 0 {
-			out = append(out, usedHandle{what, rm.Ref{Client: c.Client, Handle: handle}})
-		}
-	}
-	if c.New != c.Client {
-		add("client", c.Client)
-		add("parent", c.Parent)
-		if c.Object != c.New {
-			add("object", c.Object)
-		}
-	}
-	return out
-}
-
 // TestCorpusGolden: totals, mappings and failures of the real programs.
 func TestCorpusGolden(t *testing.T) {
 	for _, file := range corpus(t) {
@@ -113,16 +35,16 @@ func TestCorpusGolden(t *testing.T) {
 			var got []txtar.File
 			for _, c := range []struct {
 				name string
-				verb func(*env, []string, []string) int
+				verb func(*cli.Env, []string, []string) int
 				args []string
 			}{
-				{"tree", treeVerb, nil},
-				{"tree --at peak", treeVerb, []string{"--at", "peak"}},
-				{"maps", mapsVerb, nil},
-				{"failures", failuresVerb, nil},
+				{"tree", objects.TreeVerb, nil},
+				{"tree --at peak", objects.TreeVerb, []string{"--at", "peak"}},
+				{"maps", verbs.MapsVerb, nil},
+				{"failures", view.FailuresVerb, nil},
 			} {
-				status, out, _ := runVerbFunc(t, c.verb, append([]string{file}, c.args...)...)
-				if status != exitOK {
+				status, out, _ := clitest.Run(t, c.verb, append([]string{file}, c.args...)...)
+				if status != cli.ExitOK {
 					t.Fatalf("%s: status %d", c.name, status)
 				}
 				if c.name == "tree" && strings.Count(out, "\n") > 200 || c.name == "tree --at peak" {
@@ -131,7 +53,7 @@ func TestCorpusGolden(t *testing.T) {
 				}
 				got = append(got, txtar.File{Name: c.name, Data: []byte(out)})
 			}
-			goldenFile(t, filepath.Join("corpus", title(file)+".txtar"), got)
+			clitest.Golden(t, filepath.Join("corpus", title(file)+".txtar"), got)
 		})
 	}
 }
@@ -143,19 +65,19 @@ func TestCorpusDiff(t *testing.T) {
 	dir := t.TempDir()
 	for i, a := range files {
 		list := filepath.Join(dir, title(a))
-		if status, _, errs := runVerbFunc(t, allowlistVerb, "-o", list, a); status != exitOK {
+		if status, _, errs := clitest.Run(t, view.AllowlistVerb, "-o", list, a); status != cli.ExitOK {
 			t.Fatal(errs)
 		}
 		for j, b := range files {
-			status, out, _ := runVerbFunc(t, diffVerb, a, b)
-			if same := i == j; same != (status == exitOK) || same != strings.HasSuffix(out, "no differences\n") {
+			status, out, _ := clitest.Run(t, view.DiffVerb, a, b)
+			if same := i == j; same != (status == cli.ExitOK) || same != strings.HasSuffix(out, "no differences\n") {
 				t.Errorf("diff %s %s: status %d\n%.300s", a, b, status, out)
 			}
-			lackStatus, lacks, _ := runVerbFunc(t, checkVerb, "--allow", list, b)
-			if i == j && lackStatus != exitOK {
+			lackStatus, lacks, _ := clitest.Run(t, view.CheckVerb, "--allow", list, b)
+			if i == j && lackStatus != cli.ExitOK {
 				t.Errorf("%s lacks something of its own list: %s", a, lacks)
 			}
-			if lackStatus != exitOK && lackStatus != exitDiffers {
+			if lackStatus != cli.ExitOK && lackStatus != cli.ExitDiffers {
 				t.Errorf("check: status %d", lackStatus)
 			}
 		}
@@ -166,16 +88,16 @@ func TestCorpusDiff(t *testing.T) {
 // and over, builds its tree and prints all of it.
 func BenchmarkTree(b *testing.B) {
 	file := filepath.Join(b.TempDir(), "long.nvt")
-	events, objects := repeat(b, "../../traces/corpus/vectoradd.nvt", file, 100_000)
+	events, made := repeat(b, "../../traces/corpus/vectoradd.nvt", file, 100_000)
 	b.ResetTimer()
 	for b.Loop() {
 		var out strings.Builder
-		e := &env{stdout: &out, stderr: discard{}}
-		if status := treeVerb(e, []string{"--all", file}, nil); status != exitOK {
+		e := &cli.Env{Stdout: &out, Stderr: discard{}}
+		if status := objects.TreeVerb(e, []string{"--all", file}, nil); status != cli.ExitOK {
 			b.Fatalf("status %d", status)
 		}
-		if n := strings.Count(out.String(), "\n"); n < objects {
-			b.Fatalf("%d lines, want %d objects", n, objects)
+		if n := strings.Count(out.String(), "\n"); n < made {
+			b.Fatalf("%d lines, want %d objects", n, made)
 		}
 	}
 	b.ReportMetric(float64(events)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
@@ -201,7 +123,7 @@ func repeat(b *testing.B, from, to string, n int) (events, objects int) {
 			one = append(one, ev.Clone())
 		}
 	}
-	w, err := createRecording(to, &r.Header)
+	w, err := clitest.CreateRecording(to, &r.Header)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -240,8 +162,8 @@ func BenchmarkDiff(b *testing.B) {
 	b.ResetTimer()
 	for b.Loop() {
 		var out strings.Builder
-		e := &env{stdout: &out, stderr: discard{}}
-		if status := diffVerb(e, []string{x, y}, nil); status != exitDiffers {
+		e := &cli.Env{Stdout: &out, Stderr: discard{}}
+		if status := view.DiffVerb(e, []string{x, y}, nil); status != cli.ExitDiffers {
 			b.Fatalf("status %d", status)
 		}
 	}
@@ -255,11 +177,11 @@ func BenchmarkDiff(b *testing.B) {
 func TestMemoryAgreesWithNvidiaSmi(t *testing.T) {
 	const said = 1094 << 20 // nvidia-smi --query-compute-apps=pid,used_gpu_memory
 	for _, at := range []string{"0.6s", "2s", "4s"} {
-		status, out, _ := runVerbFunc(t, treeVerb, "../../traces/corpus/hold.nvt", "--json", "--at", at)
-		if status != exitOK {
+		status, out, _ := clitest.Run(t, objects.TreeVerb, "../../traces/corpus/hold.nvt", "--json", "--at", at)
+		if status != cli.ExitOK {
 			t.Fatalf("status %d", status)
 		}
-		var r treeReport
+		var r objects.TreeReport
 		if err := json.Unmarshal([]byte(out), &r); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,2 @@
+// Package clitest helps tests of verbs.
+package clitest

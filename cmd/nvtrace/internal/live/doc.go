@@ -1,0 +1,3 @@
+// Package live looks at processes that run, from outside: the verbs ps, where, sample, pushbuffer, doctor, the tables
+// of top.
+package live

@@ -1,0 +1,69 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+
+	"nvtrace/cmd/nvtrace/internal/cli"
+)
+
+// A mapsFile is where --maps writes to. It is opened when the program has begun, and takes
+// its place when the session is over; meanwhile no other run may write it.
+type mapsFile struct {
+	lock  *cli.GrownFile
+	whole *cli.WholeFile
+}
+
+// Write implements io.Writer. Before the program has begun there are no maps to show.
+func (m *mapsFile) Write(b []byte) (int, error) {
+	if m.whole == nil {
+		return len(b), nil
+	}
+	return m.whole.Write(b)
+}
+
+// beginMaps opens the file that maps are written to, "" for none.
+func (f *attachFlags) beginMaps(e *cli.Env, name string) (err error) {
+	m := f.mapsTo
+	if m == nil || name == "" {
+		return nil
+	}
+	if err = e.RefuseInput(name); err == nil {
+		m.lock, err = cli.OpenGrown(name, e.Limit(cli.ModeFile))
+	}
+	if err == nil {
+		if m.whole, err = e.CreateWhole(name, cli.ModeFile); err != nil {
+			m.lock.Abandon()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("--maps: %w", err)
+	}
+	return nil
+}
+
+// abandon leaves things as they were before beginMaps. It may be nil.
+func (m *mapsFile) abandon() {
+	if m == nil || m.whole == nil {
+		return
+	}
+	_ = m.whole.Finish(errNotBegun) // which it returns
+	m.whole = nil
+	m.lock.Abandon()
+}
+
+// errNotBegun is why a file does not take its place.
+var errNotBegun = errors.New("the program has not begun")
+
+// close ends the file. It may be nil.
+func (m *mapsFile) close() error {
+	if m == nil || m.whole == nil {
+		return nil
+	}
+	err := errors.Join(m.whole.Finish(nil), m.lock.Close())
+	m.whole = nil
+	if err != nil {
+		return fmt.Errorf("--maps: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,384 @@
+package run
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/live"
+	"nvtrace/cmd/nvtrace/internal/view"
+	"nvtrace/ioctl"
+	"nvtrace/nvattach/script"
+	"nvtrace/traces"
+	"nvtrace/traces/record"
+)
+
+// outputs decodes the events of a run in this process: lines, a recording, a
+// summary. It implements outlet.
+type outputs struct {
+	e      *cli.Env
+	f      *runFlags
+	header *traces.Header
+	log    *view.Sink
+	top    *live.Top // nil: no table while the program runs
+	ticker *ticker   // nil: no intervals
+	file   *parts    // nil: not recorded
+	flight *flight   // nil: nothing is kept in memory
+	names  outputNames
+	closes []io.Closer
+	gate   gate
+	gaps   gapNotice
+	args   []string // of the command line, before the command
+	began  bool     // an event of the program came
+	used   bool     // it used a GPU, or called a library
+}
+
+// newOutputs prepares what the events go to. No file is touched before ready.
+func newOutputs(e *cli.Env, f *runFlags, args []string, h *traces.Header) (*outputs, error) {
+	filter, err := ioctl.ParseFilter(f.lines.Exprs...)
+	if err != nil {
+		return nil, err
+	}
+	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}, args: args}
+	o.log = &view.Sink{
+		Decoder: ioctl.NewDecoder(h), Filter: filter,
+		Live: true, Notice: func(n string) { e.Notice("%s", n) },
+		Errs: view.Once{E: e, What: "log: ", Live: true},
+	}
+	if !f.printsLines() && !f.quiet || f.summary || f.json.Given || f.stat || f.top {
+		o.log.Summarise(h)
+	}
+	if f.env {
+		o.log.TraceEnv()
+	}
+	if f.stat || f.top {
+		o.log.Meter = view.NewMeter()
+	}
+	if f.top {
+		tty := f.fullScreen(e)
+		if tty == nil && f.pid() == 0 && cli.IsTerminal(e.Stderr) && cli.IsTerminal(e.Stdout) {
+			e.Notice("top: a line a second, as the program writes to this terminal, too; a table in full screen: nvtrace top -- command >output.txt")
+		}
+		o.top = live.NewTop(o.log, e.Stderr, tty)
+	}
+	if p := f.attach.scripts.Program; p != nil && p.OnHost() {
+		o.log.OnHost(p, nil, func(text string) { fmt.Fprint(e.Stderr, text) })
+		o.log.Script.Shown = f.attach.shown
+	}
+	return o, nil
+}
+
+// fullScreen returns the terminal for top, nil where there is none, or where a program
+// that nvtrace starts writes to it.
+func (f *runFlags) fullScreen(e *cli.Env) *os.File {
+	if !cli.IsTerminal(e.Stderr) || f.pid() == 0 && cli.IsTerminal(e.Stdout) || e.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return nil
+	}
+	return tty
+}
+
+// printsLines reports whether calls are shown as they happen. Library calls are, unless
+// something else was asked for.
+func (f *runFlags) printsLines() bool {
+	return f.log.Given || f.api.Given && !f.summary && !f.json.Given && f.out == ""
+}
+
+// open opens the files, when the program has begun: only now what was in them may go.
+func (o *outputs) open() (err error) {
+	o.e.Tracing = true // here, too, where another process decodes
+	if o.names, err = o.f.names(o.header, o.e.Getenv); err != nil {
+		return err
+	}
+	for _, name := range o.f.attach.objects {
+		o.e.Reads(name)
+	}
+	var files []*cli.GrownFile
+	defer func() {
+		if err != nil {
+			for _, g := range files {
+				g.Abandon()
+			}
+		}
+	}()
+	add := func(name string) (*cli.GrownFile, error) {
+		if err := o.e.RefuseInput(name); err != nil {
+			return nil, err
+		}
+		g, err := cli.OpenGrown(name, cli.ModePrivate)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, g)
+		return g, nil
+	}
+	var log, recording *cli.GrownFile
+	if o.names.log != "" {
+		if log, err = add(o.names.log); err != nil {
+			return err
+		}
+	}
+	if o.names.json != "" { // it is written at the end; until then nobody else may
+		g, err := add(o.names.json)
+		if err != nil {
+			return err
+		}
+		o.closes = append(o.closes, g)
+	}
+	if o.f.flight > 0 {
+		o.flight = &flight{
+			e: o.e, window: time.Duration(o.f.flight), hang: time.Duration(o.f.hang), header: o.header,
+			name: func(dump int) (string, error) {
+				name, err := cli.ExpandName(o.f.out, o.header, dump, o.e.Getenv)
+				if ext := filepath.Ext(name); dump > 1 && !strings.Contains(o.f.out, "%n") { // what an earlier one says may be the cause
+					name = strings.TrimSuffix(name, ext) + "." + strconv.Itoa(dump) + ext
+				}
+				return name, err
+			},
+		}
+		o.flight.begin(int(o.header.PID))
+	} else if o.names.recording != "" {
+		if recording, err = add(o.names.recording); err != nil {
+			return err
+		}
+		if err := recording.Begin(); err != nil {
+			return err
+		}
+		file := &parts{
+			rotation: o.f.rotate, e: o.e, header: o.header, errs: view.Once{E: o.e, Live: true},
+			name: func(part int) (string, error) { return cli.ExpandName(o.f.out, o.header, part, o.e.Getenv) },
+		}
+		if err := file.open(recording, 1); err != nil {
+			return err
+		}
+		o.file = file
+	}
+	to := o.e.Stderr
+	if log != nil {
+		if err := log.Begin(); err != nil {
+			return err
+		}
+		to, o.closes = log, append(o.closes, log)
+	}
+	if !o.f.printsLines() {
+		return nil
+	}
+	if o.f.api.Given {
+		o.log.ShowAPI(o.f.api.Libraries)
+	}
+	return o.log.PrintTo(o.e, to, o.header, &o.f.lines)
+}
+
+// sinks implements outlet.
+func (o *outputs) sinks() []record.Sink { return []record.Sink{&o.gate} }
+
+// each returns the outputs, which are open. The recording comes first: whatever happens in
+// decoding an event, it is in the file.
+func (o *outputs) each() []record.Sink {
+	var sinks []record.Sink
+	if o.file != nil {
+		sinks = append(sinks, o.file)
+	}
+	if o.flight != nil {
+		sinks = append(sinks, o.flight)
+	}
+	if o.f.pid() != 0 {
+		sinks = append(sinks, &attachNotice{e: o.e, pids: o.f.pids})
+	}
+	if o.e.Sink != nil {
+		sinks = append(sinks, o.e.Sink)
+	}
+	line := o.log.Lines != nil && o.f.log.Value == ""
+	table := o.log.Summary != nil && !o.f.quiet && !o.f.json.Given
+	if !line && !table { // nothing else tells it on stderr
+		sinks = append(sinks, &o.gaps)
+	}
+	if o.top != nil {
+		o.top.Begin()
+		return append(sinks, o.top, &beginning{o})
+	}
+	if s := o.f.attach.scripts.Program; o.log.Script != nil && s.Every() > 0 && s.Object == nil {
+		o.ticker = startTicker(o.log, time.Duration(s.Every()))
+		return append(sinks, o.ticker, &beginning{o})
+	}
+	return append(sinks, o.log, &beginning{o})
+}
+
+// beginning notes that the program has begun, and that there was something to show. It implements record.Sink.
+type beginning struct{ o *outputs }
+
+// Event implements record.Sink.
+func (b *beginning) Event(ev *traces.Event) {
+	b.o.began = b.o.began || ev.Kind != traces.KindEnd
+	switch ev.Kind {
+	case traces.KindOpen, traces.KindIoctl, traces.KindCall, traces.KindReturn, traces.KindImage:
+		b.o.used = true
+	}
+}
+
+// Idle implements record.Sink.
+func (b *beginning) Idle() {}
+
+// ready implements outlet.
+func (o *outputs) ready() error {
+	if err := o.open(); err != nil {
+		return err
+	}
+	o.gate.open(record.Guard(o.each(), func(msg string) { o.e.Notice("%s", msg) }, nil))
+	return nil
+}
+
+// Finish puts out what is pending, and prints the summary of a program that
+// has begun. An output that failed has been reported, and does not change how
+// the program ended.
+func (o *outputs) Finish() {
+	if o.file != nil {
+		o.file.close()
+	}
+	if o.flight != nil {
+		o.flight.close()
+	}
+	if o.top != nil && o.began {
+		o.top.End()
+	}
+	if o.ticker != nil {
+		o.ticker.end()
+	}
+	o.log.Finish()
+	o.log.Idle()
+	o.gaps.Finish()
+	if o.began {
+		o.conclude()
+	}
+	for _, c := range o.closes { // their locks end
+		o.log.Errs.Report(c.Close())
+	}
+}
+
+// conclude prints what is printed at the end of a program.
+func (o *outputs) conclude() {
+	if o.log.Lines != nil {
+		o.log.Unmatched(o.f.lines.Exprs)
+	}
+	if o.log.Script != nil {
+		o.log.Script.Finish(o.log.Notice)
+	}
+	var err error
+	if o.f.stat {
+		err = o.log.WriteStat(o.e.Stderr, o.header.Argv)
+	}
+	if o.log.Summary != nil {
+		err = errors.Join(err, o.summarise())
+	}
+	if o.f.env && !o.f.json.Given {
+		err = errors.Join(err, o.log.WriteEnv(o.e.Stderr))
+	}
+	if err != nil {
+		o.e.Notice("summary: %v", err)
+	}
+	if lack := o.lacks(); lack != "" {
+		o.e.Notice("%s", lack)
+	}
+	if hint := o.simulated(); hint != "" {
+		o.e.Notice("no NVIDIA driver on this machine; %s", hint)
+	}
+}
+
+// lacks says what a simulated GPU lacks that all probes of a program on the host are at, "" if nothing.
+func (o *outputs) lacks() string {
+	f := o.f
+	switch {
+	case o.used || f.pid() != 0 || !f.sim.chosen(f.attach.any()):
+		return ""
+	case OnlyIoctls(f.attach.scripts.Program):
+		return "a simulated GPU gets no device calls; its calls are api:*"
+	}
+	return ""
+}
+
+// OnlyIoctls reports whether a program has probes at device calls alone.
+func OnlyIoctls(p *script.Program) bool {
+	return p != nil && p.OnHost() && !slices.ContainsFunc(p.HostPlaces(), func(s string) bool { return !strings.HasPrefix(s, "ioctl:") })
+}
+
+// simulated says how the run is to be typed for a simulated GPU where it has seen nothing for want of a
+// driver; "" if that is not so.
+func (o *outputs) simulated() string {
+	f := o.f
+	switch {
+	case o.used || f.pid() != 0 || f.sim.no || f.sim.chosen(f.attach.any()) || o.e.Devices != nil || HasDriver():
+		return ""
+	case f.recorded() == 0 && f.attach.any(), OnlyIoctls(f.attach.scripts.Program): // which a simulated GPU shows as little of
+		return ""
+	}
+	flags := []string{"--sim"}
+	if f.recorded() == 0 && !f.attach.scripts.Given() && !f.modules.modules.Given { // it gets no device calls
+		flags = append(flags, "--api")
+	}
+	const most = 200
+	text := "nvtrace " + cli.ShellText(slices.Concat(typed(o.args, flags), []string{"--"}, o.header.Argv))
+	if len(text) > most || len(o.header.Argv) == 0 {
+		return "on a simulated GPU: add " + strings.Join(flags, " ")
+	}
+	return "on a simulated GPU: " + text
+}
+
+// typed returns the words of a command line with flags added, as they stand before the command: those
+// of a tool, of stat and of top begin with the verb.
+func typed(args, flags []string) []string {
+	cut := func(own ...string) bool {
+		ok := len(args) >= len(own) && slices.Equal(args[:len(own)], own)
+		if ok {
+			args = args[len(own):]
+		}
+		return ok
+	}
+	var words []string
+	switch {
+	case len(args) > 1 && args[0] == "--tool":
+		words, args = append([]string{"tool"}, strings.Split(args[1], ",")...), args[2:]
+		cut("-q")
+	case cut("--stat", "-q"):
+		words = []string{"stat"}
+	case cut("--top", "-q"):
+		words = []string{"top"}
+	}
+	return slices.Concat(words, flags, args)
+}
+
+// layout is how the summary is drawn.
+func (o *outputs) layout() *view.Layout {
+	l := view.LiveLayout(o.names.recording)
+	l.Brief = o.f.attach.any() && !o.f.attach.verbose
+	return l
+}
+
+func (o *outputs) summarise() error {
+	if o.f.quiet && !o.f.json.Given {
+		return nil
+	}
+	report := o.log.Summary.Report()
+	if o.f.json.Given {
+		return o.e.WriteJSON(o.e.Stderr, o.names.json, o.log.WithAPI(report))
+	}
+	dropResults(report)
+	// It keeps the first error.
+	w := bufio.NewWriter(o.e.Stderr)
+	if view.NoDevices(report) && o.log.ApiReport() == nil && o.log.Observer.Found.Json() == nil && o.f.sim.chosen(o.f.attach.any()) { // as it should be
+		_ = o.layout().WriteTail(w, report)
+	} else {
+		_ = o.log.WriteReport(w, report, o.layout())
+	}
+	return w.Flush()
+}

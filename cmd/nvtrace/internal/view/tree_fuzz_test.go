@@ -1,0 +1,64 @@
+package view
+
+import (
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"nvtrace/internal/testrec"
+	"nvtrace/ioctl"
+	"nvtrace/ioctl/allow"
+	"nvtrace/ioctl/diff"
+	"nvtrace/traces"
+)
+
+// FuzzReports damages a recording's bytes: whatever programs and recordings
+// hold, reports come out, a run does not differ from itself, lacks nothing of
+// its own list, and every object of a drawing stands under its parent.
+func FuzzReports(f *testing.F) {
+	base := testrec.Shared()
+	for seed := range uint64(40) {
+		f.Add(seed, uint8(seed*7))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, n uint8) {
+		r := rand.New(rand.NewPCG(seed, uint64(n)))
+		events := make([]*traces.Event, len(base.Events))
+		for i, e := range base.Events {
+			events[i] = e.Clone()
+		}
+		for range n {
+			testrec.Damage(r, events)
+		}
+		var profiles [2]*diff.Profile
+		c := allow.NewCollector()
+		for i := range profiles {
+			d := ioctl.NewDecoder(&base.Header)
+			p := diff.NewProfile(&base.Header, nil)
+			for _, ev := range events {
+				call := d.Decode(ev)
+				p.Add(ev, &call, d)
+				if i == 0 {
+					c.Add(ev, &call, d)
+				}
+			}
+			profiles[i] = p
+		}
+		if r := diff.Compare(profiles[0], profiles[1]); !r.Same {
+			t.Fatalf("differs from itself: %s", r.AppendText(nil))
+		}
+		d := ioctl.NewDecoder(&base.Header)
+		k := allow.NewChecker(c.List)
+		book := newFailureBook(d)
+		for _, ev := range events {
+			call := d.Decode(ev)
+			k.Add(ev, &call, d)
+			book.add(ev, &call, nil, d)
+		}
+		if l := k.Lacks(); len(l) > 0 {
+			t.Fatalf("lacks %s", l[0].LackText())
+		}
+		if err := book.write(io.Discard, new(Layout)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
