@@ -15,7 +15,10 @@ import (
 // Rank returns the rank that a recording's header tells, and whether it tells one.
 func Rank(h *traces.Header) (string, bool) {
 	p := ranks.Of(h.Rank)
-	return strconv.Itoa(p.Rank), p.Rank != ranks.Unknown
+	if p.Rank == ranks.Unknown {
+		return "", false
+	}
+	return strconv.Itoa(p.Rank), true
 }
 
 // What the ids of containers look like: 64 hexadecimal digits (Docker, Podman, containerd,
