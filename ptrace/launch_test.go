@@ -177,7 +177,7 @@ func TestRefused(t *testing.T) {
 		"seccomp":           "hello F=-25\nstatus=0x300 calls=1 syscalls nnp=false reason=seccomp: operation not permitted\n",
 		"process_vm_readv":  "hello F=-25\nstatus=0x300 calls=1 seccomp nnp=false reason=\n", // through /proc/PID/mem
 		"process_vm_writev": "hello F=-25\nstatus=0x300 calls=1 seccomp nnp=false reason=\n",
-		"ptrace":            "run: trace own child: not permitted to trace: operation not permitted\n",
+		"ptrace":            "run: trace own child: not permitted to trace: operation not permitted (the sandbox or container that this runs in forbids ptrace; nvtrace doctor says what to do)\n",
 	} {
 		t.Setenv("PTRACE_FORBID", what)
 		t.Setenv("PTRACE_HELPER", "report")

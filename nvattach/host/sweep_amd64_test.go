@@ -52,7 +52,8 @@ var sweepCommands = [][]string{
 	{"find", "/etc", "-maxdepth", "1", "-name", "p*"},
 	{"diff", "/etc/passwd", "/etc/group"},
 	{"dpkg", "-l", "dpkg"},
-	{"apt-cache", "policy", "dpkg"},
+	// What it prints, and does, depends on caches that other runs of apt write.
+	{"apt-cache", "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", "Dir::State::lists=/nonexistent/", "policy", "dpkg"},
 	{"make", "-n", "-f", "/dev/null", "--eval", "all: ; echo $(words a b c)"},
 	{"ld", "--version"},
 	{"objdump", "-h", "/bin/true"},

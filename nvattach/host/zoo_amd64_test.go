@@ -108,6 +108,9 @@ func TestBehaviours(t *testing.T) {
 			if b == "int80 x" && strings.Contains(want, "int80=") && !strings.Contains(want, "int80=none") {
 				say = []string{otherCalls}
 			}
+			if b == "own_filter" {
+				say = []string{hiddenCalls([]string{"getppid", "seccomp"})}
+			}
 			if n[6] < 20 || n[7] < 20 || !slices.Equal(r.said, say) {
 				t.Errorf("seen %v; said %q", n, r.said)
 			}
