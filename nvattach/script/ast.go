@@ -1,6 +1,8 @@
 package script
 
 import (
+	"strings"
+
 	"nvtrace/nvattach/object"
 )
 
@@ -45,6 +47,23 @@ type point struct {
 	glob    string // of names, for it
 	host    string // "BEGIN", "END" or "interval"
 	every   int64  // of an interval, in nanoseconds
+}
+
+// named returns what a point at functions or system calls names: the function, or the call.
+func (p *point) named() string {
+	at, err := object.ParseHostPoint(p.section)
+	switch {
+	case err != nil:
+		return p.section // which was checked when it was read
+	case at.Kind == object.HostSysEnters || at.Kind == object.HostSysExits:
+		return "*"
+	case at.Call != "":
+		return at.Call
+	case at.Func != "":
+		return at.Func
+	}
+	_, name, _ := strings.Cut(p.section, ":")
+	return name
 }
 
 // side is where the point is.

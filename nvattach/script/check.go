@@ -10,6 +10,7 @@ import (
 
 	"nvtrace/ioctl/nearest"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/object"
 )
 
 // A checker finds the types of everything, and what maps are.
@@ -486,6 +487,9 @@ func (c *checker) expr(x expr) *Type {
 	switch x := x.(type) {
 	case *intLit:
 	case *strLit:
+		if x.t == typeHeld {
+			x.t = typeStr // until it is known again with what it is compared
+		}
 		if c.probe.side == sideEvents {
 			x.t = typeText
 		}
@@ -534,7 +538,25 @@ func (c *checker) expr(x expr) *Type {
 // valued checks a call that has a value.
 func (c *checker) valued(x *call) {
 	x.t = x.fn.result
+	if x.fn.Name == "strncmp" {
+		c.strncmp(x)
+		return
+	}
+	if x.fn.Name == "str" && c.probe.side == sideCalls {
+		x.t = typeHeld
+		c.number(x.args[0])
+		if len(x.args) > 1 {
+			if n, ok := x.args[1].(*intLit); !ok || n.n < 1 || n.n > textBytes {
+				c.fail(x.args[1].pos(), "the size of str is a number from 1 to %d", textBytes)
+			}
+		}
+		c.texts = true
+		return
+	}
 	if x.fn.Name == "str" {
+		if len(x.args) > 1 {
+			c.fail(x.args[1].pos(), "how much of a parameter's text there is was decided when it was recorded: str(args.NAME)")
+		}
 		c.inStr = true
 		defer func() { c.inStr = false }()
 		n, ok := x.args[0].(*nameRef)
@@ -543,7 +565,7 @@ func (c *checker) valued(x *call) {
 		}
 		c.expr(n)
 		if c.probe.side != sideEvents {
-			c.fail(x.span, "str is for probes on the host: api and apiret")
+			c.fail(x.span, "str is for probes on the host: api, apiret, uprobe, syscall and the like")
 		}
 		return
 	}
@@ -566,6 +588,38 @@ func (c *checker) valued(x *call) {
 	for _, a := range x.args {
 		c.number(a)
 	}
+}
+
+// strncmp checks a comparison of texts.
+func (c *checker) strncmp(x *call) {
+	n, ok := x.args[2].(*intLit)
+	if !ok || n.n < 1 || n.n > textBytes {
+		c.fail(x.args[2].pos(), "how many bytes strncmp compares is a number from 1 to %d", textBytes)
+	}
+	for _, a := range x.args[:2] {
+		if t := c.expr(a); t == typeInt || t.site != nil || t.names != nil || t == typeStack {
+			c.fail(a.pos(), "strncmp compares texts, and this is a %s", t.Name)
+		}
+	}
+	switch c.probe.side {
+	case sideCalls:
+		if _, literal := x.args[1].(*strLit); !literal || !holds(x.args[0]) {
+			c.fail(x.span, "here strncmp compares str(addr) or comm with a literal: strncmp(str(arg0), \"text\", 4)")
+		}
+	case sideKernel:
+		c.fail(x.span, "kernels have no texts")
+	}
+}
+
+// holds reports whether an expression is a text that is read where it stands.
+func holds(x expr) bool {
+	switch x := x.(type) {
+	case *nameRef:
+		return x.def != nil && x.def.Type == typeHeld
+	case *call:
+		return x.fn.Name == "str"
+	}
+	return false
 }
 
 // argName returns the name of args.NAME.
@@ -680,6 +734,12 @@ func (c *checker) callName(x *nameRef) {
 			c.fail(x.span, "there is no %s at %s%s", x.name, k.Name, like(x.name, have))
 		case x.name == "retval" && callResult[k.host] == "":
 			c.fail(x.span, "retval is not known at %s, but where it returns", k.Name)
+		case x.name == "name" && !strings.HasPrefix(k.Name, "sys"):
+			c.fail(x.span, "name is not known at %s, but at syscall and sysret; it is func", k.Name)
+		case x.name == "func" && k.host != object.HostEntry && k.host != object.HostReturn:
+			c.fail(x.span, "func is not known at %s, but at uprobe and uretprobe; probe is the probe as it is written", k.Name)
+		case x.name == "func" && strings.ContainsAny(c.probe.points[i].named(), "*?[") || x.name == "name" && c.probe.points[i].named() == "*":
+			c.fail(x.span, "%s is known where the probe names one; %s matches several", x.name, c.probe.points[i].section)
 		case x.name == "nr" && !strings.HasPrefix(k.Name, "sys"):
 			c.fail(x.span, "nr is not known at %s, but at syscall and sysret", k.Name)
 		}
@@ -688,6 +748,7 @@ func (c *checker) callName(x *nameRef) {
 		x.t = x.def.Type
 	}
 	c.stacks = c.stacks || x.t == typeStack
+	c.texts = c.texts || x.t == typeHeld
 }
 
 // alikeTexts reports whether two types are both shown as text, so that on the host one can
@@ -815,6 +876,20 @@ func (c *checker) binary(x *binExpr) {
 			}
 			c.fail(x.span, "the %s is a name that is known when it is shown; it can't be compared: %s", o.typ().Name, hint)
 		}
+	}
+	if tx == typeHeld && ty == typeStr || tx == typeStr && ty == typeHeld {
+		for _, o := range []expr{x.x, x.y} {
+			lit, ok := o.(*strLit)
+			switch {
+			case ok && len(lit.s) >= textBytes:
+				c.fail(lit.span, "of texts %d bytes are kept: use strncmp", textBytes-1)
+			case ok:
+				lit.t = typeHeld
+			case o.typ() == typeStr:
+				c.fail(o.pos(), "a text is compared with a literal, or with another text")
+			}
+		}
+		return
 	}
 	if tx == ty || alikeTexts(tx, ty) && tx.names == nil && ty.names == nil {
 		return

@@ -28,6 +28,9 @@ func (c *checker) printf(x *call) {
 		if t == typeStack {
 			c.fail(a.pos(), "a stack has its text when a map is shown: @[ustack] = count()")
 		}
+		if t == typeHeld && !holds(a) {
+			c.fail(a.pos(), "a kept text has its bytes when a map is shown: print str(addr) or comm themselves")
+		}
 		f.types = append(f.types, t)
 	}
 	var out strings.Builder
@@ -81,6 +84,16 @@ func (c *checker) printf(x *call) {
 	}
 	f.text = out.String()
 	x.fmt = f
+}
+
+// words is how many numbers a record of the format's values has.
+func (f *format) words() (n int) {
+	for _, t := range f.types {
+		if n++; t == typeHeld {
+			n += textBytes/8 - 1
+		}
+	}
+	return n
 }
 
 // sprintf writes a format with its values.

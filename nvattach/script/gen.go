@@ -344,6 +344,10 @@ func (g *gen) expr(x expr) {
 	case *intLit:
 		g.constant(asm.R0, x.n)
 	case *strLit:
+		if x.t == typeHeld {
+			g.intern(x)
+			return
+		}
 		g.constant(asm.R0, x.n)
 	case *nameRef:
 		g.name(x)
@@ -378,8 +382,15 @@ func (g *gen) expr(x expr) {
 	case *binExpr:
 		g.binary(x)
 	case *call:
-		if x.fn.bytes > 0 {
+		switch {
+		case x.fn.bytes > 0:
 			g.read(x)
+			return
+		case x.fn.Name == "str":
+			g.intern(x)
+			return
+		case x.fn.Name == "strncmp":
+			g.strncmp(x)
 			return
 		}
 		if len(x.args) == 2 {
@@ -465,6 +476,10 @@ func (g *gen) name(x *nameRef) {
 		g.field(asm.R0, callResult[g.point.kind.host])
 	case b.Type == typeStack:
 		g.stack(x.span)
+	case b.Type == typeHeld:
+		g.intern(x)
+	case b.Type == typeStr:
+		g.constant(asm.R0, g.p.constant(g.written(b.Name)))
 	case b.linear != nil:
 		g.linear(b.linear)
 	case b.helper != 0:

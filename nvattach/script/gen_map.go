@@ -1,6 +1,7 @@
 package script
 
 import (
+	"encoding/binary"
 	"math"
 
 	"nvtrace/nvattach/helper"
@@ -230,16 +231,140 @@ func (g *gen) printf(c *call) {
 	if n == len(g.p.formats) {
 		g.p.formats = append(g.p.formats, c)
 	}
-	words := len(c.args)
+	words := 1 + c.fmt.words()
 	rec := g.alloc(words, c.span)
 	g.set(rec, int64(n))
+	at := rec + 8
 	for i, a := range c.args[1:] {
-		g.expr(a)
-		g.store(rec+int16(8+8*i), asm.R0)
+		if c.fmt.types[i] != typeHeld {
+			g.expr(a)
+			g.store(at, asm.R0)
+			at += 8
+			continue
+		}
+		used := g.scope()
+		buf := g.held(a)
+		for k := range int16(textBytes / 8) {
+			g.load(asm.R0, buf+8*k)
+			g.store(at, asm.R0)
+			at += 8
+		}
+		used()
 	}
 	g.mapPointer(asm.R1, ringName)
 	g.address(asm.R2, rec)
 	g.constant(asm.R3, int64(8*words))
 	g.constant(asm.R4, 0)
 	g.call(helper.RingOutput)
+}
+
+// written is what a name at a point stands for that is known from the text of the program.
+func (g *gen) written(name string) string {
+	if name == "probe" {
+		return g.p.lexer.text[g.point.at:g.point.end]
+	}
+	return g.point.named()
+}
+
+// held puts a text of the program's memory on the stack, with zeros behind it, and returns where.
+func (g *gen) held(x expr) int16 {
+	buf := g.alloc(textBytes/8, x.pos())
+	var literal []byte
+	if lit, ok := x.(*strLit); ok {
+		literal = []byte(lit.s)
+	}
+	for i := range textBytes / 8 {
+		g.set(buf+int16(8*i), word(literal, i))
+	}
+	switch x := x.(type) {
+	case *nameRef: // comm
+		g.address(asm.R1, buf)
+		g.constant(asm.R2, commBytes)
+		g.call(helper.Comm)
+	case *call:
+		size := int64(textBytes)
+		if len(x.args) > 1 {
+			size = x.args[1].(*intLit).n
+		}
+		g.expr(x.args[0])
+		g.add(asm.Mov.Reg(asm.R3, asm.R0))
+		g.address(asm.R1, buf)
+		g.constant(asm.R2, size)
+		g.call(helper.ReadUserStr)
+	}
+	return buf
+}
+
+// commBytes is the size of a thread's name, with the zero behind it.
+const commBytes = 16
+
+// word is the i-th of the words that a text lies in, with zeros behind it.
+func word(text []byte, i int) int64 {
+	var w [8]byte
+	if 8*i < len(text) {
+		copy(w[:], text[8*i:])
+	}
+	return int64(binary.LittleEndian.Uint64(w[:]))
+}
+
+// intern puts the number of a text into R0: that by which the map of texts has it, or 0 where
+// there is no room for it.
+func (g *gen) intern(x expr) {
+	defer g.scope()()
+	buf, key, val := g.held(x), g.alloc(1, x.pos()), g.alloc(1, x.pos())
+	find := func() {
+		g.mapPointer(asm.R1, textsName)
+		g.address(asm.R2, buf)
+		g.call(helper.MapLookup)
+	}
+	found, none, out := g.label(), g.label(), g.label()
+	find()
+	g.jump(asm.JNE.Imm(asm.R0, 0, ""), found)
+	g.set(key, 0)
+	g.mapPointer(asm.R1, countName)
+	g.address(asm.R2, key)
+	g.call(helper.MapLookup)
+	g.jump(asm.JEq.Imm(asm.R0, 0, ""), none)
+	g.constant(asm.R1, 1)
+	g.add(asm.FetchAdd.Mem(asm.R0, asm.R1, asm.DWord, 0), asm.Add.Imm(asm.R1, 1))
+	g.store(val, asm.R1)
+	g.mapPointer(asm.R1, textsName)
+	g.address(asm.R2, buf)
+	g.address(asm.R3, val)
+	g.constant(asm.R4, flagNoExist)
+	g.call(helper.MapUpdate)
+	find() // another thread may have been first
+	g.jump(asm.JEq.Imm(asm.R0, 0, ""), none)
+	g.place(found)
+	g.add(asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord))
+	g.always(out)
+	g.place(none)
+	g.constant(asm.R0, 0)
+	g.place(out)
+}
+
+// strncmp puts 0 into R0 if a text begins with the same bytes as a literal, and 1 otherwise.
+func (g *gen) strncmp(x *call) {
+	defer g.scope()()
+	n := int(x.args[2].(*intLit).n)
+	literal := []byte(x.args[1].(*strLit).s)
+	if n > len(literal) {
+		n = len(literal) + 1 // the zero behind it
+	}
+	n = min(n, textBytes)
+	literal = literal[:min(n, len(literal))]
+	buf, differ, out := g.held(x.args[0]), g.label(), g.label()
+	for i := 0; 8*i < n; i++ {
+		g.load(asm.R0, buf+int16(8*i))
+		if rest := n - 8*i; rest < 8 { // the bytes behind do not count
+			g.add(asm.LSh.Imm(asm.R0, int32(64-8*rest)), asm.RSh.Imm(asm.R0, int32(64-8*rest)))
+		}
+		g.constant(asm.R1, word(literal, i))
+		g.jump(asm.JNE.Reg(asm.R0, asm.R1, ""), differ)
+	}
+	g.constant(asm.R0, 0)
+	g.always(out)
+	g.place(differ)
+	g.constant(asm.R0, 1)
+	g.place(out)
 }

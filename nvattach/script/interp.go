@@ -312,6 +312,11 @@ func (in *interp) expr(x expr) Value {
 		if x.fn.bytes > 0 {
 			return number(in.read(uint64(in.expr(x.args[0]).N), x.fn.bytes))
 		}
+		if x.fn.Name == "strncmp" {
+			n := int(in.expr(x.args[2]).N)
+			a, b := in.expr(x.args[0]).String(), in.expr(x.args[1]).String()
+			return truthOf(a[:min(n, len(a))] != b[:min(n, len(b))])
+		}
 		if m, ok := x.args[0].(*mapRef); ok {
 			return number(int64(len(in.s.tables[m.m.name].entries)))
 		}

@@ -25,6 +25,7 @@ type parser struct {
 	stacksAt []string
 	stacks   bool // ustack is asked for at functions and system calls
 	native   bool // and at calls of CUDA's libraries
+	texts    bool // texts of memory are asked for at functions and system calls
 	config   config
 	loops    int // around the statement
 	copies   int // of it, by unroll

@@ -160,13 +160,20 @@ func (p *Program) Record(data []byte) string {
 		return fmt.Sprintf("(damaged record of %d bytes)\n", len(data))
 	}
 	id := binary.LittleEndian.Uint64(data)
-	if id >= uint64(len(p.formats)) || len(p.formats[id].fmt.types) != len(data)/8-1 {
+	if id >= uint64(len(p.formats)) || p.formats[id].fmt.words() != len(data)/8-1 {
 		return fmt.Sprintf("(record of unknown format %d)\n", id)
 	}
 	f, s := p.formats[id].fmt, newStore(p)
 	var values []Value
-	for i, t := range f.types {
-		values = append(values, s.value(int64(binary.LittleEndian.Uint64(data[8+8*i:])), t))
+	data = data[8:]
+	for _, t := range f.types {
+		if t == typeHeld {
+			values = append(values, text(zeroEnded(data[:textBytes])))
+			data = data[textBytes:]
+			continue
+		}
+		values = append(values, s.value(int64(binary.LittleEndian.Uint64(data)), t))
+		data = data[8:]
 	}
 	for i := range values {
 		if f.types[i] != typeInt {

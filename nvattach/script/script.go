@@ -1,6 +1,7 @@
 package script
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/cilium/ebpf"
@@ -21,6 +22,10 @@ const (
 	ringName     = "printf" // no name of a map, which begins with "@"
 	stacksName   = "stacks" // likewise
 	maxStacks    = 16384    // different ones
+	textsName    = "texts"  // by their bytes the numbers of texts of the program's memory
+	countName    = "text_count"
+	maxTexts     = 16384 // different ones
+	textBytes    = 64    // of a text, with the zero behind it
 	stackFrames  = 16
 )
 
@@ -44,6 +49,7 @@ type Program struct {
 	stacksAt []string
 	stacks   bool // ustack is asked for at functions and system calls
 	native   bool // and at calls of CUDA's libraries
+	texts    bool // texts of the program's memory are asked for
 	warnings []string
 	places   map[string]string // of eBPF programs: the probe as it is written
 	elapsed  int64             // of intervals, as far as maps of kernels were shown
@@ -82,7 +88,7 @@ func CompileWith(name, text string, params Params) (prog *Program, err error) {
 	prog.maps = p.check(prog.probes)
 	prog.warnings = p.endless(prog.probes)
 	prog.strings, prog.maxKeys, prog.argUses, prog.stacksAt = p.strings, p.config.maxKeys, p.argUses, p.stacksAt
-	prog.stacks, prog.native = p.stacks, p.native
+	prog.stacks, prog.native, prog.texts = p.stacks, p.native, p.texts
 	spec := &ebpf.CollectionSpec{Programs: make(map[string]*ebpf.ProgramSpec), Maps: make(map[string]*ebpf.MapSpec)}
 	for _, b := range prog.probes {
 		for i := range b.points {
@@ -129,9 +135,23 @@ func (p *Program) describeMaps(spec *ebpf.CollectionSpec) {
 	if p.stacks {
 		spec.Maps[stacksName] = &ebpf.MapSpec{Name: stacksName, Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * stackFrames, MaxEntries: maxStacks}
 	}
+	if p.texts {
+		spec.Maps[textsName] = &ebpf.MapSpec{Name: textsName, Type: ebpf.Hash, KeySize: textBytes, ValueSize: 8, MaxEntries: maxTexts}
+		spec.Maps[countName] = &ebpf.MapSpec{Name: countName, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}
+	}
 	if len(p.formats) > 0 {
 		spec.Maps[ringName] = &ebpf.MapSpec{Name: ringName, Type: ebpf.RingBuf, MaxEntries: ringBytes}
 	}
+}
+
+// constant returns the number of a text of the program's own.
+func (p *Program) constant(s string) int64 {
+	i := slices.Index(p.strings, s)
+	if i < 0 {
+		i = len(p.strings)
+		p.strings = append(p.strings, s)
+	}
+	return int64(i + 1)
 }
 
 // keys returns how many keys a map has room for.

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"math"
@@ -58,6 +59,7 @@ type store struct {
 	sites  []nvattach.Site
 	tables map[string]*table
 	stacks map[int64][]uint64          // by number, from 1 on
+	texts  map[int64]string            // likewise
 	first  map[string]map[string]int64 // what BEGIN put into maps that kernels add to
 	warned map[string]uint64           // as that of the program, here
 }
@@ -78,6 +80,11 @@ func (s *store) value(n int64, t *Type) Value {
 	switch {
 	case t == typeText:
 		return text("")
+	case t == typeHeld:
+		if held, ok := s.texts[n]; ok {
+			return text(held)
+		}
+		return text(noText)
 	case t == typeStack:
 		return text(s.stack(n))
 	case t == typeStr:
@@ -127,6 +134,12 @@ func (s *store) load(tables []*mapmem.Table) {
 		if raw.Map.Def.Name == stacksName && s.p.Owns(raw.Map) {
 			s.loadStacks(raw)
 		}
+		if raw.Map.Def.Name == textsName && s.p.Owns(raw.Map) {
+			s.texts = make(map[int64]string)
+			for _, r := range raw.Rows {
+				s.texts[int64(binary.LittleEndian.Uint64(r.Value))] = zeroEnded(r.Key)
+			}
+		}
 	}
 	for _, raw := range tables {
 		t := s.tables[raw.Map.Def.Name]
@@ -152,6 +165,15 @@ func (s *store) loadStacks(raw *mapmem.Table) {
 		}
 		s.stacks[int64(binary.LittleEndian.Uint32(r.Key))+1] = list
 	}
+}
+
+// noText is shown where there was no room for a text.
+const noText = "(text not kept)"
+
+// zeroEnded is a text up to its zero.
+func zeroEnded(b []byte) string {
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return string(b)
 }
 
 // noStack is shown where the room in the map of stacks was taken by another.

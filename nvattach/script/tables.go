@@ -35,6 +35,8 @@ var (
 	typeStack = &Type{Name: "stack"}
 
 	typeText = &Type{Name: "string"} // of an event
+	// A text of the program's memory is its number in a map of texts, from 1 on; 0 stands for none.
+	typeHeld = &Type{Name: "text"}
 )
 
 // enumeration returns the type that a word is a value of, nil if there is none.
@@ -130,6 +132,11 @@ var CallBuiltins = []Builtin{
 	{Name: "pid", Type: typeInt, helper: helper.ProcessThread, shift: 32, Doc: "process"},
 	{Name: "tid", Type: typeInt, helper: helper.ProcessThread, low: true, Doc: "thread"},
 	{Name: "uid", Type: typeInt, helper: helper.UserGroup, low: true, Doc: "user"},
+	{Name: "gid", Type: typeInt, helper: helper.UserGroup, shift: 32, Doc: "group"},
+	{Name: "comm", Type: typeHeld, Doc: "name of the thread"},
+	{Name: "probe", Type: typeStr, Doc: "the probe, as it is written"},
+	{Name: "func", Type: typeStr, Doc: "the function that the probe names, at uprobe and uretprobe; with globs use ustack"},
+	{Name: "name", Type: typeStr, Doc: "the system call that the probe names, at syscall and sysret; with * use nr"},
 	{Name: "cpu", Type: typeInt, helper: helper.Processor, Doc: "processor"},
 	{Name: "nsecs", Type: typeInt, helper: helper.Time, Doc: "nanoseconds"},
 	{Name: "rand", Type: typeInt, helper: helper.Random, Doc: "a random number of 32 bits"},
@@ -270,7 +277,8 @@ func ValuesAt(kind string) (list []string) {
 		k := &CallKinds[i]
 		for j := range CallBuiltins {
 			b := &CallBuiltins[j]
-			if k.Name != kind || b.Name == "retval" && callResult[k.host] == "" || b.Name == "nr" && !strings.HasPrefix(k.Name, "sys") {
+			if k.Name != kind || b.Name == "retval" && callResult[k.host] == "" || (b.Name == "nr" || b.Name == "name") && !strings.HasPrefix(k.Name, "sys") ||
+				b.Name == "func" && k.host != object.HostEntry && k.host != object.HostReturn {
 				continue
 			}
 			list = append(list, b.Name)
@@ -514,7 +522,8 @@ var Functions = []Function{
 	{Name: "read32", Args: "read32(addr)", least: 1, most: 1, result: typeInt, helper: helper.ReadUser, bytes: 4, Doc: "the same of 32 bits"},
 	{Name: "read64", Args: "read64(addr)", least: 1, most: 1, result: typeInt, helper: helper.ReadUser, bytes: 8, Doc: "the same of 64 bits"},
 	{Name: "len", Args: "len(@x)", least: 1, most: 1, hostOnly: true, result: typeInt, Doc: "how many keys are in a map"},
-	{Name: "str", Args: "str(args.NAME)", least: 1, most: 1, hostOnly: true, result: typeText, Doc: "the text that a parameter points to, as far as it was recorded"},
+	{Name: "str", Args: "str(args.NAME) or str(addr)", least: 1, most: 2, hostOnly: true, result: typeText, Doc: "the text that a parameter points to, as far as it was recorded; at functions and system calls the text at an address, of at most 63 bytes (str(addr, n): n - 1)"},
+	{Name: "strncmp", Args: "strncmp(a, b, n)", least: 3, most: 3, hostOnly: true, result: typeInt, Doc: "0 if the first n bytes of two texts are equal, else 1; at functions and system calls of a text and a literal"},
 	{Name: "time", Args: "time(format)", most: 1, hostOnly: true, Doc: "prints the time of day, as strftime does: %H:%M:%S"},
 	{Name: "delete", Args: "delete(@x[key])", least: 1, most: 1, Doc: "takes a key out of a map whose values are assigned"},
 	{Name: "print", Args: "print(@x), print(@x, top), print(@x, top, div), print(n)", least: 1, most: 3, hostOnly: true, Doc: "prints a map, of it the highest, divided; or, everywhere, a value or a tuple: print((a, b))"},
