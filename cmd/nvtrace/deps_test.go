@@ -68,7 +68,7 @@ nvtrace/nvattach/jit         < nvtrace/nvattach/owned
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/examples/rmlaunch    < nvtrace/fatbin nvtrace/rm nvtrace/rm/channel
 nvtrace/examples/events      < nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx/bpf
-nvtrace/cmd/nvtrace/internal/export < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
+nvtrace/cmd/nvtrace/internal/export < nvtrace/ioctl nvtrace/nvattach/api nvtrace/nvattach/nccl nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
 nvtrace/nvattach/nccl        < nvtrace/nvattach/api nvtrace/traces
 nvtrace/cmd/nvtrace/internal/fleet < nvtrace/ioctl nvtrace/nvattach/api nvtrace/nvattach/nccl nvtrace/traces nvtrace/traces/escape nvtrace/traces/ranks
 nvtrace/cmd/nvtrace/internal/units <

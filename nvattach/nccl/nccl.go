@@ -38,6 +38,7 @@ type Op struct {
 	Count  uint64 // elements, as the program says it
 	Seq    uint64 // which of the communicator's collectives it is, from 1 on; of a send or receive, which of those to or from the peer
 	Stream uint64
+	PID    int32
 	TID    int32
 	// Group is the number of operations in the same group of calls, 0 where it stands alone.
 	Group int32
@@ -282,7 +283,7 @@ func (f *Follower) begin(ev *traces.Event, frame *api.Frame, t *thread, name str
 	at := f.comm(ev, frame)
 	s := &f.states[at]
 	op := Op{
-		Comm: at, Name: name, TID: ev.TID, Enter: ev.Time, Exit: -1, Launch: -1, Begin: -1, End: -1,
+		Comm: at, Name: name, PID: ev.PID, TID: ev.TID, Enter: ev.Time, Exit: -1, Launch: -1, Begin: -1, End: -1,
 		Type: int8(number(frame, ev, "datatype")), Red: int32(number(frame, ev, "op")), Root: int32(number(frame, ev, "root", "peer")),
 		Count: uint64(max(number(frame, ev, "count", "sendcount", "recvcount"), 0)),
 	}

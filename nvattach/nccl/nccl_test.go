@@ -89,9 +89,9 @@ func TestCollectives(t *testing.T) {
 	outer(0)
 
 	want := []Op{
-		{Name: "AllReduce", Type: 7, Red: 0, Root: -1, Count: 1024, Seq: 1, Stream: 0x55, TID: 1, Enter: 120, Exit: 150, Launch: 130, Begin: 180, End: 680},
-		{Name: "Broadcast", Type: 9, Red: -1, Root: 2, Count: 16, Seq: 2, Stream: 0x55, TID: 1, Enter: 160, Exit: 170, Launch: -1, Begin: -1, End: -1},
-		{Name: "Broadcast", Type: 1, Red: -1, Root: 1, Count: 8, Seq: 3, Stream: p.f.Ops[2].Stream, TID: 1, Enter: 180, Exit: p.f.Ops[2].Exit, Launch: -1, Begin: -1, End: -1},
+		{Name: "AllReduce", Type: 7, Red: 0, Root: -1, Count: 1024, Seq: 1, Stream: 0x55, PID: 1, TID: 1, Enter: 120, Exit: 150, Launch: 130, Begin: 180, End: 680},
+		{Name: "Broadcast", Type: 9, Red: -1, Root: 2, Count: 16, Seq: 2, Stream: 0x55, PID: 1, TID: 1, Enter: 160, Exit: 170, Launch: -1, Begin: -1, End: -1},
+		{Name: "Broadcast", Type: 1, Red: -1, Root: 1, Count: 8, Seq: 3, Stream: p.f.Ops[2].Stream, PID: 1, TID: 1, Enter: 180, Exit: p.f.Ops[2].Exit, Launch: -1, Begin: -1, End: -1},
 	}
 	if d := cmp.Diff(want, p.f.Ops); d != "" {
 		t.Error(d)

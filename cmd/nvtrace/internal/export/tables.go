@@ -13,6 +13,7 @@ import (
 
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/nccl"
 	"nvtrace/traces"
 )
 
@@ -382,7 +383,7 @@ var runRowColumns = []column[runRow]{
 var memoryNames = [quantities]string{"vidmem", "sysmem", "fabric", "mapped", "objects"}
 
 // tableNames are the tables that [Tables] writes.
-var tableNames = [...]string{"events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs", "gpu", "stacks"}
+var tableNames = [...]string{"events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs", "gpu", "stacks", "collectives"}
 
 // Tables writes a recording as tables in Parquet files. It is for one goroutine.
 type Tables struct {
@@ -390,18 +391,20 @@ type Tables struct {
 	Demangle func(name string) string
 
 	scene
-	start    int64
-	run      runRow
-	events   *table[eventRow]
-	calls    *table[callRow]
-	kernels  *table[kernelRow]
-	ioctls   *table[ioctlRow]
-	images   *table[imageRow]
-	memory   *table[memoryRow]
-	failures *table[failureRow]
-	gpu      *table[gpuRow]
-	stacks   *table[stackRow]
-	runs     *table[runRow]
+	start       int64
+	run         runRow
+	events      *table[eventRow]
+	calls       *table[callRow]
+	kernels     *table[kernelRow]
+	ioctls      *table[ioctlRow]
+	images      *table[imageRow]
+	memory      *table[memoryRow]
+	failures    *table[failureRow]
+	gpu         *table[gpuRow]
+	stacks      *table[stackRow]
+	collectives *table[collectiveRow]
+	follow      *nccl.Follower
+	runs        *table[runRow]
 
 	slots   []slot
 	free    []int
@@ -421,7 +424,7 @@ type slot struct {
 // NewTables returns Tables whose files open makes, by the tables' names. The events that it
 // will be given are decoded by d; h is the recording's header.
 func NewTables(open func(table string) (io.Writer, error), h *traces.Header, d *ioctl.Decoder) (*Tables, error) {
-	t := &Tables{start: h.Start, common: make(map[string]string), symbols: make(map[string]string)}
+	t := &Tables{start: h.Start, common: make(map[string]string), symbols: make(map[string]string), follow: nccl.New()}
 	t.init(h, d)
 	t.run = runRow{
 		start: h.Start, end: h.Start, tool: clean(h.Tool), arch: clean(h.Arch), kernel: clean(h.Kernel), driver: clean(h.Driver), host: clean(h.Host), boot: clean(h.Boot),
@@ -456,6 +459,7 @@ func NewTables(open func(table string) (io.Writer, error), h *traces.Header, d *
 	t.runs = newTable(files[7], enc, runRowColumns, nil)
 	t.gpu = newTable(files[8], enc, gpuRowColumns, func(a, b *gpuRow) int { return cmp.Compare(a.t, b.t) })
 	t.stacks = newTable(files[9], enc, stackRowColumns, func(a, b *stackRow) int { return cmp.Compare(a.t, b.t) })
+	t.collectives = newTable(files[10], enc, collectiveRowColumns, collectivesBefore)
 	return t, nil
 }
 
@@ -468,6 +472,7 @@ func (t *Tables) Skip(ev *traces.Event, c *ioctl.Call) { t.event(ev, c, false) }
 
 func (t *Tables) event(ev *traces.Event, c *ioctl.Call, wanted bool) {
 	t.take(ev, c)
+	t.follow.Add(ev, t.in)
 	t.library(ev, wanted)
 	if wanted {
 		t.run.events++
@@ -744,5 +749,6 @@ func (t *Tables) Close() error {
 		t.library(&end, false)
 	}
 	t.runs.add(&t.run, 0)
-	return errors.Join(t.events.close(), t.calls.close(), t.kernels.close(), t.ioctls.close(), t.images.close(), t.memory.close(), t.failures.close(), t.runs.close(), t.gpu.close(), t.stacks.close())
+	t.putCollectives()
+	return errors.Join(t.events.close(), t.calls.close(), t.kernels.close(), t.ioctls.close(), t.images.close(), t.memory.close(), t.failures.close(), t.runs.close(), t.gpu.close(), t.stacks.close(), t.collectives.close())
 }

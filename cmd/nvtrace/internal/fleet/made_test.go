@@ -95,8 +95,14 @@ const (
 	madeDriver = "/usr/lib/libcuda.so.580.1"
 )
 
-// record gives what a rank's recording holds.
+// record gives what a rank's recording says.
 func (m *made) record(rank int, plan []step, ends []int64) *Recorded {
+	r := NewRecorded(fmt.Sprintf("run.%d.nvt", rank), m.header(rank))
+	r.Complete = m.events(rank, plan, ends, func(ev *traces.Event) { r.Add(ev, nil) })
+	return r
+}
+
+func (m *made) header(rank int) *traces.Header {
 	host := rank / m.perHost
 	h := &traces.Header{
 		Schema: 2, Start: madeStart, Host: fmt.Sprintf("node%d", host), Boot: fmt.Sprintf("boot%d", host), Driver: "580.1", PID: 100, Arch: "amd64",
@@ -105,11 +111,16 @@ func (m *made) record(rank int, plan []step, ends []int64) *Recorded {
 	if m.fault == "driver version" && rank == m.rank {
 		h.Driver = "575.2"
 	}
-	r := NewRecorded(fmt.Sprintf("run.%d.nvt", rank), h)
+	return h
+}
+
+// events gives out what a rank's recording holds, and reports whether it has its end.
+func (m *made) events(rank int, plan []step, ends []int64, emit func(*traces.Event)) bool {
+	host := rank / m.perHost
 	at := func(t int64) int64 { return clockOf(host, t) }
 	add := func(ev traces.Event) {
 		ev.PID, ev.TID, ev.FD = 100, 100, -1
-		r.Add(&ev, nil)
+		emit(&ev)
 	}
 	call := func(name, path string, from, to int64, mem []traces.Seg, out []traces.Seg, args ...uint64) {
 		ev := traces.Event{Kind: traces.KindCall, Time: at(from), Name: name, Path: path, Mem: mem}
@@ -135,7 +146,7 @@ func (m *made) record(rank int, plan []step, ends []int64) *Recorded {
 		fault := m.rank == rank && s >= m.from
 		if fault && m.fault == "kill" {
 			add(traces.Event{Kind: traces.KindExit, Time: at(x.begin), Ret: 9})
-			return r
+			return false
 		}
 		call("cuMemcpyHtoDAsync_v2", madeDriver, x.begin+1000, x.begin+2000, nil, nil, 1, 2, 4096, 0x55)
 		gpu("cuMemcpyHtoDAsync_v2", x.begin+1000, x.copy, x.copied, 4096)
@@ -147,7 +158,7 @@ func (m *made) record(rank int, plan []step, ends []int64) *Recorded {
 		}
 		if fault && m.fault == "missing" {
 			add(traces.Event{Kind: traces.KindExit, Time: at(ends[len(ends)-1] + 60e9), Ret: 15})
-			return r
+			return false
 		}
 		count := uint64(1024)
 		if fault && m.fault == "size" && s == m.from {
@@ -169,14 +180,13 @@ func (m *made) record(rank int, plan []step, ends []int64) *Recorded {
 				})
 			}
 			add(traces.Event{Kind: traces.KindExit, Time: stop, Ret: 15})
-			return r
+			return false
 		}
 		gpu("cuLaunchKernelExC", x.launched+5000, x.arrive, end+int64(rank%3)*500, 88)
 		call("cuStreamSynchronize", madeDriver, x.launched+7000, end+2000, nil, nil, 0x55)
 	}
 	add(traces.Event{Kind: traces.KindExit, Time: at(ends[len(ends)-1] + 1e6)})
-	r.Complete = true
-	return r
+	return true
 }
 
 // report compares the job's ranks, in an order by chance.

@@ -212,7 +212,13 @@ func (x *exporter) tables(_ io.Writer, h *traces.Header, d *ioctl.Decoder, _ *ex
 		return nil, nil, err
 	}
 	t.Demangle = fatbin.Demangle
-	return t, t.Close, nil
+	return t, func() error {
+		err := t.Close()
+		if n := t.MoreCollectives(); n > 0 {
+			x.e.Notice("%d operations of NCCL's found no room in table collectives", n)
+		}
+		return err
+	}, nil
 }
 
 // told ends a timeline, and says what it leaves out.
