@@ -66,6 +66,7 @@ const (
 	BodyArg                     // bytes of the kernel's parameters
 	BodyActive                  // 1 in threads in which the guard of the instruction holds, 0 in others
 	BodySum                     // what is added to the sum number Offset, see sum
+	BodySlot                    // where the place is of the key of use Offset of the program's, in bytes from the first
 	BodyCopied                  // of an asynchronous copy: how many bytes it reads; of ldmatrix: how many threads' addresses
 )
 
@@ -101,10 +102,26 @@ type bodyForm struct {
 	copies  bool // of asynchronous copies, of which it loads the value itself
 	rows    bool // of ldmatrix, likewise
 	sum     sumForm
+	each    bool // every thread runs it, also where one could for others
+	plain   bool // keys have no places
+	keys    int  // with sum: for so many combinations of keys, whose places come one behind the other; 0: keys have none
 }
 
 // bodyForms are the forms that a program may be needed in.
 func bodyForms(q *PlannedProgram, maps *mapmem.Maps) []bodyForm {
+	if q.plain != nil && q.placed(maps) {
+		list := append([]bodyForm{{}, {guarded: true}}, bodyForms(q.plain, maps)...)
+		if q.sums(maps) != nil {
+			list = append(list, bodyForm{sum: sumHere, keys: 1}, bodyForm{sum: sumHere, guarded: true, keys: 1}, bodyForm{sum: sumEnd, keys: 2})
+		}
+		for i := range list[2:] {
+			list[2+i].plain = list[2+i].sum == sumNone
+		}
+		return list
+	}
+	if q.plain != nil {
+		q = q.plain
+	}
 	if q.sums(maps) != nil {
 		return []bodyForm{{sum: sumHere}, {sum: sumHere, guarded: true}, {sum: sumEnd}}
 	}
@@ -127,11 +144,14 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *mapmem.Maps, arch fatbin.Arch, 
 	case q.Point.Kind == object.KindRun:
 		return nil, fmt.Errorf("BUG: program %s is a kernel of its own", q.Name)
 	}
+	if f.plain && q.plain != nil {
+		q = q.plain
+	}
 	if f.sum != sumNone {
 		return p.sumText(q, q.sums(maps), maps, arch, f)
 	}
 	return p.function(q, maps, arch, params, line, func(g *weaving, at *place) (code, active string, err error) {
-		at.guarded = f.guarded
+		at.guarded, g.dialect.each = f.guarded, f.each
 		if f.copies || f.rows {
 			var load strings.Builder
 			addr, n := at.given.reg(BodyParam{What: BodyAddr, Wide: true}), at.given.reg(BodyParam{What: BodyCopied})

@@ -123,7 +123,7 @@ func contextOf(k object.Kind, text int) (*bpf.Context, []int) {
 	off := 0
 	for _, m := range members(k) {
 		off = (off + m.size - 1) / m.size * m.size
-		ctx.Fields = append(ctx.Fields, bpf.Field{Name: m.name, Offset: off, Size: m.size, Uniform: uniform(m.id), Clock: m.id == fieldTime || m.id == fieldClock})
+		ctx.Fields = append(ctx.Fields, bpf.Field{Name: m.name, Offset: off, Size: m.size, Uniform: uniform(m.id), Clock: m.id == fieldTime || m.id == fieldClock, Placed: knownAt(m.id), Alike: alike(m.id)})
 		ids = append(ids, m.id)
 		off += m.size
 	}
@@ -131,7 +131,7 @@ func contextOf(k object.Kind, text int) (*bpf.Context, []int) {
 	for i, n := 0, len(ids); i+1 < n; i++ {
 		a, b := &ctx.Fields[i], &ctx.Fields[i+1]
 		if a.Size == 4 && b.Size == 4 && a.Offset%8 == 0 && b.Offset == a.Offset+4 {
-			ctx.Fields = append(ctx.Fields, bpf.Field{Name: a.Name + ", " + b.Name, Offset: a.Offset, Size: 8, Uniform: a.Uniform && b.Uniform})
+			ctx.Fields = append(ctx.Fields, bpf.Field{Name: a.Name + ", " + b.Name, Offset: a.Offset, Size: 8, Uniform: a.Uniform && b.Uniform, Placed: a.Placed && b.Placed, Alike: min(a.Alike, b.Alike)})
 			ids = append(ids, fieldPair+ids[i]*fieldPair+ids[i+1])
 		}
 	}
@@ -229,6 +229,7 @@ type place struct {
 	setup    string // code before the program's that puts the access's address and value into registers
 	given    *given // of a Body: what comes as parameters
 	sums     []int64
+	slots    []int // places of the keys that the program has here, by use
 }
 
 // specials are the special registers of the fields that are one.
@@ -285,14 +286,19 @@ func (p *place) field(g *bpf.Gen, id int) (ptx.Arg, error) {
 	case fieldValue:
 		return ptx.Imm(0), nil
 	}
-	v, ok := map[int]uint32{
-		fieldSite: p.number, fieldSize: p.size, fieldSpace: p.space(), fieldAccess: p.kind(),
-		fieldInsn: p.insn, fieldBlock: p.block, fieldLine: p.line, fieldFile: p.file, fieldCount: p.insns,
-	}[id]
+	v, ok := p.numbers()[id]
 	if !ok {
 		return ptx.Arg{}, fmt.Errorf("BUG: no context field %d", id)
 	}
 	return ptx.Imm(int64(v)), nil
+}
+
+// numbers are the fields that are numbers at a place in PTX.
+func (p *place) numbers() map[int]uint32 {
+	return map[int]uint32{
+		fieldSite: p.number, fieldSize: p.size, fieldSpace: p.space(), fieldAccess: p.kind(),
+		fieldInsn: p.insn, fieldBlock: p.block, fieldLine: p.line, fieldFile: p.file, fieldCount: p.insns,
+	}
 }
 
 func (p *place) space() uint32 {

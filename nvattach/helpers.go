@@ -32,6 +32,7 @@ type unit struct {
 	q       *PlannedProgram // the program
 	// returned is the register in which functions keep what they return.
 	returned string
+	slots    func(*bpf.CallInfo) bool // calls of nvtrace_map_value that have a place, while a program is proven
 }
 
 // formats numbers the formats of bpf_printk.
@@ -121,7 +122,7 @@ type form func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error)
 // forms are those of all helpers of programs in kernels, by their numbers.
 func (u *unit) forms() map[int32]form {
 	list := map[int32]form{
-		helper.MapLookup: u.lookup, helper.MapUpdate: u.update, helper.MapDelete: u.remove, helper.MapLookupPerCPU: u.lookupSM,
+		helper.MapLookup: u.lookup, helper.MapValue: u.mapValue, helper.MapUpdate: u.update, helper.MapDelete: u.remove, helper.MapLookupPerCPU: u.lookupSM,
 		helper.PerfOutput: u.perfOutput, helper.RingOutput: u.ringOutput, helper.RingReserve: u.ringReserve, helper.RingQuery: u.ringQuery,
 		helper.RingSubmit: u.finish(false), helper.RingDiscard: u.finish(true),
 		helper.Print: u.printk, helper.VPrint: u.vprintk, helper.Puts: u.puts,
@@ -148,7 +149,7 @@ func (u *unit) forms() map[int32]form {
 // checkMaps has calls refused whose map is none for them.
 func (u *unit) checkMaps(h map[int32]*bpf.Helper) {
 	for n, check := range map[int32]func(*bpf.CallInfo) error{
-		helper.MapLookup: u.keyed, helper.MapUpdate: u.changeable, helper.MapDelete: u.changeable, helper.MapLookupPerCPU: u.ofEach,
+		helper.MapLookup: u.keyed, helper.MapValue: u.changeable, helper.MapUpdate: u.changeable, helper.MapDelete: u.changeable, helper.MapLookupPerCPU: u.ofEach,
 		helper.PerfOutput: u.recordOf(3), helper.RingOutput: u.recordOf(1), helper.RingReserve: u.ringSize, helper.RingQuery: u.ring,
 		helper.Print: u.formatted, helper.VPrint: u.formatted,
 		helper.MapPush: u.pushed(object.MapQueue, object.MapStack, object.MapBloomFilter), helper.MapPeek: u.pushed(object.MapQueue, object.MapStack, object.MapBloomFilter), helper.MapPop: u.pushed(object.MapQueue, object.MapStack),
@@ -159,6 +160,19 @@ func (u *unit) checkMaps(h map[int32]*bpf.Helper) {
 		}
 	}
 	h[helper.MapLookup].NeverNull, h[helper.MapLookup].Uniform = u.found, u.sameForWarp
+	if v := h[helper.MapValue]; v != nil {
+		v.NeverNull, v.Uniform, v.Slot = u.valued, u.sameForWarp, true
+	}
+	for n, extent := range alikeHelpers {
+		if h[n] != nil {
+			h[n].Alike = extent
+		}
+	}
+	for _, n := range repeated {
+		if h[n] != nil {
+			h[n].Repeats = true
+		}
+	}
 }
 
 // interpreted gives helpers that only calculate the meaning that they have for an interpreter, on

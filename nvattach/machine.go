@@ -34,6 +34,7 @@ type machine struct {
 	halves  []int // offsets in it; see sass.Woven
 	own     map[*object.Object]sass.Variables
 	sums    map[*PlannedProgram]*sums
+	keys    map[*PlannedProgram]*kernelKeys
 	lines   map[*PlannedProgram]map[*sass.Body]bool // the bodies of programs of KindCapture
 	err     error                                   // why it gets none
 }
@@ -79,7 +80,7 @@ func (r *rewriting) cubinCode(data []byte, names []string) []byte {
 	if out, ok := r.stored(parts); ok {
 		return out
 	}
-	firstSite, firstUnprobed := len(r.p.sites), len(r.out.Unprobed)
+	firstSite, firstUnprobed, firstKeys := len(r.p.sites), len(r.out.Unprobed), r.p.takenKeys()
 	halves := make(map[string][]int)
 	var wanted []string
 	for _, name := range names {
@@ -123,7 +124,7 @@ func (r *rewriting) cubinCode(data []byte, names []string) []byte {
 	}
 	r.out.Kernels, r.out.Unprobed = reports, append(r.out.Unprobed, unprobed...)
 	if changed && !r.fixed {
-		r.store(parts, &storedCode{Kernels: reports, Unprobed: r.out.Unprobed[firstUnprobed:], Sites: r.p.sites[firstSite:]}, out, halves)
+		r.store(parts, &storedCode{Kernels: reports, Unprobed: r.out.Unprobed[firstUnprobed:], Sites: r.p.sites[firstSite:], Keys: r.p.keysSince(firstKeys)}, out, halves)
 	}
 	return out
 }
@@ -172,6 +173,7 @@ func (m *machine) programs() {
 	if m.err = m.reserve(wanted); m.err != nil {
 		return
 	}
+	m.prepareKeys(wanted)
 	m.prepareSums(wanted)
 	for _, q := range wanted {
 		n, err := m.program(q)
@@ -198,6 +200,7 @@ func (m *machine) number() {
 		return
 	}
 	m.weaver.Base = uint32(len(m.r.p.sites))
+	m.nameKeys()
 	m.r.p.sites = append(m.r.p.sites, m.sites...)
 }
 
@@ -248,14 +251,23 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 	n := 0
 	switch q.Point.Kind {
 	case object.KindEntry:
-		b, err := m.body(q, "", bodyForm{})
-		if err == nil {
-			err = m.weaver.Entry(b.code, m.args(q, b, m.site(q, 0, 0, 0), nil)...)
+		form, at := m.form(q), m.site(q, 0, 0, 0)
+		put := func() error {
+			b, err := m.body(q, "", form)
+			if err == nil {
+				err = m.weaver.Entry(b.code, m.args(q, b, at, nil)...)
+			}
+			return err
+		}
+		err := put()
+		if _, ok := errors.AsType[*sass.SiteError](err); ok && q.Report.Once > 0 {
+			form.each = true // one thread for others is a branch, which not every kernel has the means for
+			err = put()
 		}
 		// A kernel whose threads were not all counted would be a wrong answer.
 		return 1, err
 	case object.KindExit:
-		b, err := m.body(q, "", bodyForm{})
+		b, err := m.body(q, "", m.form(q))
 		if err != nil {
 			return 0, err
 		}
@@ -337,7 +349,8 @@ func (m *machine) before(q *PlannedProgram, s spot, line string) (bool, error) {
 		return false, nil // it never runs: compilers put such loads before others
 	}
 	// A guard keeps no thread from the block, nor from bpftime's calls behind accesses.
-	form := bodyForm{guarded: guarded && q.Point.Kind != object.KindBlock && q.Point.Kind != object.KindCapture}
+	form := m.form(q)
+	form.guarded = guarded && q.Point.Kind != object.KindBlock && q.Point.Kind != object.KindCapture
 	if q.readsValue() {
 		form.copies = in.Copies()
 		_, form.rows = in.Rows()
@@ -367,6 +380,7 @@ func (m *machine) before(q *PlannedProgram, s spot, line string) (bool, error) {
 	err = put(i*sass.WordSize, b.code, m.args(q, b, m.site(q, i, s.block, s.insns), in)...)
 	if se, ok := errors.AsType[*sass.SiteError](err); ok {
 		m.sites = m.sites[:sites]
+		m.keys[q].giveBack()
 		m.noted(i, se)
 		return false, nil
 	}
@@ -390,6 +404,9 @@ func (m *machine) site(q *PlannedProgram, i, block, insns int) *place {
 		s.Text = m.weaver.Analysis().Insts[i].Name()
 	}
 	m.sites = append(m.sites, s)
+	if keys := m.keys[q]; keys != nil {
+		at.slots = m.takeKeys(q, keys, at, i)
+	}
 	return at
 }
 
@@ -421,6 +438,8 @@ func (m *machine) args(q *PlannedProgram, b *compiledBody, at *place, in *sass.I
 			list[i] = sass.Imm(at.known(p.What, access))
 		case BodySum:
 			list[i] = sass.Imm(uint32(at.sums[p.Offset]))
+		case BodySlot:
+			list[i] = sass.Imm(uint32(at.slots[p.Offset]) * uint32(m.r.maps.Of(q.slotMap(p.Offset)).Stride))
 		default: // a line or file, which machine code is not asked for
 			list[i] = sass.Imm(0)
 		}

@@ -22,7 +22,8 @@ type storedCode struct {
 	Kernels  []KernelReport
 	Unprobed []Unprobed
 	Sites    []Site
-	Halves   []int // offsets in the cubin
+	Halves   []int      // offsets in the cubin
+	Keys     [][][]byte `json:",omitempty"` // those that have places since, by map, see Plan.placedMaps
 }
 
 // storeParts are what machine code with programs depends on; nil if it can't be kept.
@@ -59,9 +60,16 @@ func (r *rewriting) storeParts(data []byte, names []string, arch fatbin.Arch) []
 				numbered = numbered || p.What == BodySite
 			}
 		}
+		for i := range q.Report.Slots {
+			numbered = numbered || q.plain != nil && q.numbers(&q.Report.Slots[i])
+			parts = append(parts, fmt.Sprint(q.plain != nil, q.Report.Slots[i]))
+		}
 		if q.asksForArguments() || q.Point.Kind == object.KindCapture {
 			parts = append(parts, fmt.Sprint(q.Insns)) // its text depends on the kernel
 		}
+	}
+	for _, d := range r.p.placedMaps() {
+		parts = append(parts, fmt.Sprint(d.Name, r.p.keys.taken(d)))
 	}
 	if numbered {
 		parts = append(parts, strconv.Itoa(len(r.p.sites)))
@@ -84,6 +92,21 @@ func (r *rewriting) stored(parts []string) ([]byte, bool) {
 	}
 	if slices.ContainsFunc(s.Halves, func(at int) bool { return at < 0 || at > len(out)-2 }) {
 		return nil, false
+	}
+	placed := r.p.placedMaps()
+	if len(s.Keys) != 0 && len(s.Keys) != len(placed) {
+		return nil, false
+	}
+	for i, keys := range s.Keys {
+		first, ok := r.p.keys.take(placed[i], len(keys))
+		if !ok {
+			return nil, false
+		}
+		for k, key := range keys {
+			if key != nil {
+				r.p.keys.set(placed[i], first+k, key)
+			}
+		}
 	}
 	for _, at := range s.Halves {
 		binary.LittleEndian.PutUint16(out[at:], r.o.High)

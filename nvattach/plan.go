@@ -60,6 +60,7 @@ type Plan struct {
 	units     map[*object.Object]*unit
 	formats   formats
 	sites     []Site
+	keys      placeKeys
 	slots     int // counters of the programs
 	hostSlots int // those on the host
 }
@@ -94,6 +95,7 @@ type dialect struct {
 	target  ptx.Target
 	stem    string // of names that are new in it
 	patch   bool   // it is compiled with --compile-as-tools-patch
+	each    bool   // see bodyForm
 }
 
 // A PlannedProgram is a program with what was found out about it.
@@ -108,8 +110,9 @@ type PlannedProgram struct {
 	recounts map[int]atomics.Recount // calls whose value is counted for them
 	inserts  map[int]bool            // calls that only insert; see insertions
 	unit     *unit
-	counter  int // number of the program
-	ends     int // number of the first counter of runs that were ended early
+	plain    *PlannedProgram // the program without places for keys, where this one has some
+	counter  int             // number of the program
+	ends     int             // number of the first counter of runs that were ended early
 }
 
 // captureText is how much of an instruction's text a program of KindCapture sees.
@@ -146,8 +149,13 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 		}
 		helpers := u.helpers()
 		first := len(p.Programs)
+		check := func(prog *object.Program, slots func(*bpf.CallInfo) bool) (*PlannedProgram, error) {
+			u.slots = slots
+			defer func() { u.slots = nil }()
+			return u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel, Elected: obj.Own, Slots: slots}, o.Racy)
+		}
 		verify := func(prog *object.Program) *PlannedProgram {
-			q, err := u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel, Elected: obj.Own}, o.Racy)
+			q, err := check(prog, nil)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
 			}
@@ -186,6 +194,9 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 				p.Programs[first+i] = again
 			}
 		}
+		for i, q := range p.Programs[first:] {
+			p.Programs[first+i] = u.place(p, q, maps, joined, check)
+		}
 	}
 	if o.Strict {
 		for _, q := range p.Programs {
@@ -206,6 +217,10 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 	}
 	for _, q := range p.Programs {
 		q.ends = p.slots
+		if q.plain != nil {
+			q.plain.ends = q.ends
+			p.slots += emit.EndSlots * max(0, len(q.plain.Report.Ends)-len(q.Report.Ends))
+		}
 		p.slots += emit.EndSlots * len(q.Report.Ends)
 	}
 	p.hostSlots = mapmem.SlotBusyHomes + 1
@@ -320,7 +335,7 @@ func (u *unit) envMaps() []bpf.Map {
 
 // env is what programs need to know of a map whose values are no maps.
 func env(m *object.MapDef) bpf.Map {
-	e := bpf.Map{Thread: m.Thread, Block: m.PerBlock(), Name: m.Name, KeySize: m.KeyBytes(), ValueSize: m.ValueSize, MaxEntries: m.MaxEntries, Direct: m.Data, ReadOnly: m.ReadOnly}
+	e := bpf.Map{Thread: m.Thread, Block: m.PerBlock(), Each: m.PerSM(), Name: m.Name, KeySize: m.KeyBytes(), ValueSize: m.ValueSize, MaxEntries: m.MaxEntries, Direct: m.Data, ReadOnly: m.ReadOnly}
 	if m.Data && m.ReadOnly {
 		e.Contents = m.Initial
 	}
@@ -527,6 +542,7 @@ func (p *Plan) NewMaps(o *mapmem.MapOptions) (*mapmem.Maps, error) {
 		opt = *o
 	}
 	opt.AddOnly, opt.Adds, opt.Deletes, opt.Slots = p.addOnly, p.adds, p.deletes, p.slots
+	opt.KeyPlaces, opt.PlacedKeys = p.keyPlaces, p.keys.Keys
 	opt.Reads = p.ReadsMemory()
 	if !p.Prints() {
 		opt.PrintBytes = 1 // as small as it can be
@@ -565,7 +581,7 @@ func (p *Plan) added(d *object.MapDef, only bool) []mapmem.AddField {
 func (q *PlannedProgram) addsOrInserts(use *bpf.MapUse) bool {
 	for _, c := range use.Calls {
 		switch flags := &c.Info.Consts[3]; c.Helper {
-		case helper.MapLookup:
+		case helper.MapLookup, helper.MapValue:
 		case helper.MapUpdate:
 			if !q.inserts[c.Info.Insn] && (!flags.Known || flags.Value != helper.FlagNoExist) {
 				return false

@@ -31,6 +31,8 @@ type sum struct {
 	what  BodyValue // which is added, if field is set
 	field bool
 	n     int64 // else
+	// slot is, where the value is that of a key which has a place, 1 + the use of the program's; at is in the value then.
+	slot int
 }
 
 // sums returns what a program adds to parts of maps of which each multiprocessor has its own, so
@@ -48,6 +50,17 @@ func (q *PlannedProgram) sums(maps *mapmem.Maps) []sum {
 	var list []sum
 	for _, a := range adds {
 		x := maps.Of(q.unit.defs[a.Map])
+		if a.Slot > 0 {
+			if x == nil || x.KeyPlaces == 0 || q.numbers(&q.Report.Slots[a.Slot-1]) {
+				return nil
+			}
+			s := sum{to: x, at: uint64(a.Offset), bytes: a.Bytes, n: a.Number, slot: a.Slot}
+			if !q.summed(&s, a.Field) {
+				return nil
+			}
+			list = append(list, s)
+			continue
+		}
 		if x == nil || x.Kind != object.LayoutArray || x.OfHost || !x.Striped() {
 			return nil
 		}
@@ -59,11 +72,7 @@ func (q *PlannedProgram) sums(maps *mapmem.Maps) []sum {
 		default:
 			s.at += uint64(binary.LittleEndian.Uint32(c.Info.Bytes[1])) * x.Stride
 		}
-		if a.Field >= 0 {
-			if s.what, s.field = bodyValues[q.fields[a.Field]]; !s.field || !s.what.known() {
-				return nil
-			}
-		} else if s.n != int64(int32(s.n)) {
+		if !q.summed(&s, a.Field) {
 			return nil
 		}
 		list = append(list, s)
@@ -71,11 +80,28 @@ func (q *PlannedProgram) sums(maps *mapmem.Maps) []sum {
 	return list
 }
 
+// summed says what a sum adds, a field or its number; false if it can't.
+func (q *PlannedProgram) summed(s *sum, field int) bool {
+	if field < 0 {
+		return s.n == int64(int32(s.n))
+	}
+	s.what, s.field = bodyValues[q.fields[field]]
+	return s.field && s.what.known()
+}
+
+// keyed reports whether some of the sums are of keys that have places.
+func keyed(list []sum) bool { return slices.ContainsFunc(list, func(s sum) bool { return s.slot > 0 }) }
+
 // mostSums bounds the additions of a program: each takes a parameter of a Body.
 const mostSums = 8
 
 // String is what machine code depends on that does not stand in a Body.
-func (s sum) String() string { return fmt.Sprint(s.what, s.field, s.n) }
+func (s sum) String() string {
+	if s.slot > 0 {
+		return fmt.Sprint(s.what, s.field, s.n, "/", s.slot)
+	}
+	return fmt.Sprint(s.what, s.field, s.n)
+}
 
 // known reports whether a value is a number when programs are put at places.
 func (v BodyValue) known() bool {
@@ -126,7 +152,7 @@ func (p *Plan) sumText(q *PlannedProgram, list []sum, maps *mapmem.Maps, arch fa
 		if f.sum == sumHere {
 			sumsHere(c, list, at.given, active)
 		} else {
-			sumsAtEnd(c, list)
+			sumsAtEnd(c, list, at.given, max(f.keys, 1), q)
 		}
 		return out.String(), "", nil
 	})
@@ -148,15 +174,17 @@ func sumsHere(c *emit.Code, list []sum, v *given, active string) {
 	for i, s := range list {
 		total := c.Reg(ptx.B64)
 		c.F("mul.wide.s32 %s, %s, %s;", total, count, c.Low(v.reg(BodyParam{What: BodySum, Offset: i})))
-		addSum(c, &s, first, total)
+		addSum(c, &s, v, s.slot-1, first, total)
 	}
 }
 
-// sumsAtEnd adds what threads have added up, once for all of a warp that have the same.
-func sumsAtEnd(c *emit.Code, list []sum) {
+// sumsAtEnd adds what threads have added up, once for all of a warp that have the same: the list for each of some
+// combinations of keys.
+func sumsAtEnd(c *emit.Code, list []sum, v *given, keys int, q *PlannedProgram) {
 	all := c.Reg(ptx.B32)
 	c.F("activemask.b32 %s;", all)
-	for i, s := range list {
+	for i := range keys * len(list) {
+		s := list[i%len(list)]
 		same, count, own, total := c.Reg(ptx.B32), c.Reg(ptx.B32), c.Reg(ptx.B64), c.Reg(ptx.B64)
 		c.S.Line(loadOwn(own, i, true))
 		c.F("match.any.sync.b64 %s, %s, %s;", same, own, all)
@@ -164,7 +192,7 @@ func sumsAtEnd(c *emit.Code, list []sum) {
 		c.F("setp.ne.and.u64 %s, %s, 0, %s;", first, own, first)
 		c.F("popc.b32 %s, %s;", count, same)
 		c.F("mul.lo.u64 %s, %s, %s;", total, own, c.Wide(count))
-		addSum(c, &s, first, total)
+		addSum(c, &s, v, i/len(list)*len(q.Report.Slots)+s.slot-1, first, total)
 	}
 }
 
@@ -177,9 +205,18 @@ func firstOf(c *emit.Code, threads string) string {
 	return p
 }
 
-// addSum adds a number to the multiprocessor's part of a map.
-func addSum(c *emit.Code, s *sum, where, total string) {
-	a := c.PerSM(s.at, s.to.CopyBytes)
+// addSum adds a number to the multiprocessor's part of a map, that of a key with a place to that which the
+// parameter slot says.
+func addSum(c *emit.Code, s *sum, v *given, slot int, where, total string) {
+	a := ""
+	if s.slot > 0 {
+		a = keyPlace(c, s.to, v.reg(BodyParam{What: BodySlot, Offset: slot}))
+		if s.at > 0 {
+			c.F("add.s64 %s, %s, %d;", a, a, s.at)
+		}
+	} else {
+		a = c.PerSM(s.at, s.to.CopyBytes)
+	}
 	if s.bytes == 4 {
 		total = c.Low(total)
 	}
@@ -193,6 +230,7 @@ type tally struct {
 	why     error // the first of the places can't be one of these
 	guarded bool
 	n       []int64 // by sum
+	keys    int     // the combination of keys
 }
 
 // A spot is a place that programs are put at.
@@ -200,12 +238,13 @@ type spot struct{ insn, block, insns int }
 
 // tally finds places of a program that can be one: those to which the same threads come, with one
 // guard, which holds as long as nothing writes it. Places that can't be had are noted.
-func (m *machine) tally(q *PlannedProgram, list []sum) []*tally {
+func (m *machine) tally(q *PlannedProgram, list []sum, keys *kernelKeys) []*tally {
 	a := m.weaver.Analysis()
 	var all []*tally
 	type guard struct {
 		reg     uint8
 		negated bool
+		keys    int
 	}
 	open := make(map[guard]*tally)
 	next, last := 0, -1
@@ -224,11 +263,12 @@ func (m *machine) tally(q *PlannedProgram, list []sum) []*tally {
 		g := guard{reg: sass.PT}
 		reg, negated, guarded := in.Guard()
 		if guarded && q.Point.Kind != object.KindBlock {
-			g = guard{reg, negated}
+			g = guard{reg: reg, negated: negated}
 			if reg == sass.PT {
 				continue // it never runs
 			}
 		}
+		g.keys = keys.combination(m.keysAt(q, keys, s))
 		if !m.weaver.Certain() || !m.alike(last, s.block) {
 			clear(open)
 			next = s.insn
@@ -243,7 +283,7 @@ func (m *machine) tally(q *PlannedProgram, list []sum) []*tally {
 		n := m.numbers(q, list, s)
 		t := open[g]
 		if t == nil || !t.add(n) {
-			t = &tally{guarded: g.reg != sass.PT, n: n, why: err}
+			t = &tally{guarded: g.reg != sass.PT, n: n, why: err, keys: g.keys}
 			open[g], all = t, append(all, t)
 		}
 		t.at, t.where = append(t.at, s), append(t.where, where...)
@@ -335,19 +375,28 @@ func (t *tally) add(n []int64) bool {
 func (m *machine) prepareSums(programs []*PlannedProgram) {
 	m.sums = make(map[*PlannedProgram]*sums)
 	for _, q := range programs {
+		keys := m.keys[q]
+		if q.plain != nil && keys == nil {
+			continue
+		}
 		list := q.sums(m.r.maps)
 		if list == nil {
 			continue
 		}
-		s := &sums{list: list, tallies: m.tally(q, list)}
+		s := &sums{list: list, keys: keys, tallies: m.tally(q, list, keys)}
 		m.sums[q] = s
+		n := keys.combinations()
 		// Where it is not known which registers the kernel needs, there are no others for the rest.
-		if len(s.tallies) == 0 || len(programs) > 1 && !m.weaver.Certain() {
+		if n*len(list) > mostSums || len(s.tallies) == 0 || len(programs) > 1 && !m.weaver.Certain() {
 			continue
 		}
 		// Before sm_90 there is no such body: what finds threads that have the same is a call there.
-		if b, err := m.body(q, "", bodyForm{sum: sumEnd}); err == nil {
-			s.totals, err = m.weaver.Totals(len(list), b.code)
+		form := bodyForm{sum: sumEnd}
+		if keys != nil {
+			form.keys = n
+		}
+		if b, err := m.body(q, "", form); err == nil {
+			s.totals, err = m.weaver.Totals(n*len(list), b.code, m.args(q, b, &place{slots: keys.slots()}, nil)[:len(b.params)]...)
 			s.own = err == nil
 		}
 	}
@@ -356,6 +405,7 @@ func (m *machine) prepareSums(programs []*PlannedProgram) {
 // sums are those of a program in a kernel.
 type sums struct {
 	list    []sum
+	keys    *kernelKeys // nil: none have places
 	tallies []*tally
 	own     bool // threads add in registers of theirs
 	totals  sass.Variables
@@ -385,19 +435,23 @@ func (m *machine) addSums(q *PlannedProgram, s *sums) (int, error) {
 func (m *machine) addTally(q *PlannedProgram, s *sums, t *tally) (bool, error) {
 	if s.own {
 		for i, n := range t.n {
-			if err := m.weaver.Add(t.where[0]*sass.WordSize, s.totals, i, int32(n), t.guarded); err != nil {
+			if err := m.weaver.Add(t.where[0]*sass.WordSize, s.totals, t.keys*len(s.list)+i, int32(n), t.guarded); err != nil {
 				return false, err
 			}
 		}
 		return true, nil
 	}
-	b, err := m.body(q, "", bodyForm{sum: sumHere, guarded: t.guarded})
+	form := bodyForm{sum: sumHere, guarded: t.guarded}
+	if s.keys != nil {
+		form.keys = 1
+	}
+	b, err := m.body(q, "", form)
 	if err != nil {
 		return false, err
 	}
 	var first error
 	for _, i := range t.where {
-		args := m.args(q, b, &place{sums: t.n}, &m.weaver.Analysis().Insts[i])
+		args := m.args(q, b, &place{sums: t.n, slots: s.keys.of(t.keys)}, &m.weaver.Analysis().Insts[i])
 		err := m.weaver.Before(i*sass.WordSize, b.code, args...)
 		if _, ok := errors.AsType[*sass.SiteError](err); !ok {
 			return err == nil, err

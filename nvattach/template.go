@@ -168,6 +168,9 @@ func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 		},
 		Reconverge: q.reconverge(), ToolsPatch: g.dialect.patch,
 	}
+	if q.Point.Kind == object.KindEntry && !q.Point.Func && !g.p.endsThreads() && !g.dialect.each {
+		s.Once = q.Report.Once // all threads come to a kernel's entry
+	}
 	u.apart = s.Alone()
 	var before weaverSink
 	before.w = g.w

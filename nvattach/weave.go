@@ -423,6 +423,9 @@ func (g *weaving) number(st *ptx.Sites) {
 
 // code writes a program for a place.
 func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
+	if q.plain != nil && at.given == nil && !g.takeSlots(q, at) {
+		q = q.plain
+	}
 	key := templateKey{q: q}
 	if q.Point.Kind == object.KindCapture {
 		key.text = at.text
@@ -439,7 +442,8 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 		}
 		g.templates[key] = t
 	}
-	text, err := t.Emit(func(b *bpf.Gen, i int) (ptx.Arg, error) { return at.field(b, q.fields[i]) })
+	text, err := t.Emit(func(b *bpf.Gen, i int) (ptx.Arg, error) { return at.field(b, q.fields[i]) },
+		func(b *bpf.Gen, k int) (ptx.Arg, error) { return g.slot(b, q, at, k), nil })
 	if err != nil {
 		return "", err
 	}

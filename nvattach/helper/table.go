@@ -92,6 +92,7 @@ const (
 	USDTArg    = 620
 	SMax32     = 621
 	SMin32     = 622
+	MapValue   = 623
 	Rank       = 630
 )
 
@@ -175,6 +176,11 @@ var table = []Helper{
 	{
 		Number: Max, Name: "nvtrace_max", In: All, Args: args(shared(8), scalar), Ret: bpf.RetVoid, C: "void (*nvtrace_max)(__u64 *p, __u64 n)",
 		Doc: "A number in a map's value becomes n, if that is higher; they have no sign. For the lowest, keep the highest of ~n.",
+	},
+	{
+		Number: MapValue, Name: "nvtrace_map_value", In: Kernel, Args: args(aMap, key), Ret: bpf.RetValue, C: "void *(*nvtrace_map_value)(void *map, const void *key)",
+		Doc: "The address of a key's value, which is put there with zeros if there is none; NULL if there is no room. Where the key is made of constants and of what the context says " +
+			"of the place (site, kind, size, space, insn, …) and values are only added to, it costs as much as an array's.",
 	},
 	{Number: Min, Name: "nvtrace_min", In: Kernel, Args: args(shared(8), scalar), Ret: bpf.RetVoid, C: "void (*nvtrace_min)(__u64 *p, __u64 n)", Doc: docExtreme},
 	{Number: SMax, Name: "nvtrace_smax", In: Kernel, Args: args(shared(8), scalar), Ret: bpf.RetVoid, C: "void (*nvtrace_smax)(__s64 *p, __s64 n)", Doc: docExtreme},

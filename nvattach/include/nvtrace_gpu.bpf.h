@@ -255,6 +255,10 @@ static __u32 (*nvtrace_log2)(__u64 v) = (void *)600;
 /* A number in a map's value becomes n, if that is higher; they have no sign. For the lowest, keep
  * the highest of ~n. */
 static void (*nvtrace_max)(__u64 *p, __u64 n) = (void *)601;
+/* The address of a key's value, which is put there with zeros if there is none; NULL if there is
+ * no room. Where the key is made of constants and of what the context says of the place (site,
+ * kind, size, space, insn, …) and values are only added to, it costs as much as an array's. */
+static void *(*nvtrace_map_value)(void *map, const void *key) = (void *)623;
 /* In kernels the same of the lowest, of numbers with a sign, and of 32 bits. The first value of a
  * lowest is what the map's value is before: give it one, as 0 is the lowest of those without a
  * sign. Bits are put together by __sync_fetch_and_or. */

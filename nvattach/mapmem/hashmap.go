@@ -178,6 +178,9 @@ func (m *Maps) HashUpdate(mem Memory, x *Map, key, value []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := m.clearKeyPlaces(mem, x, key); err != nil {
+		return err
+	}
 	var w [4]byte
 	if !found {
 		if err := mem.ReadMem(x.Base, w[:]); err != nil {

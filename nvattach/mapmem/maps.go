@@ -36,6 +36,10 @@ type MapOptions struct {
 	// Deletes says of a hash whether a program deletes keys of it; nil means that
 	// one may, which makes replacing values dearer.
 	Deletes func(d *object.MapDef) bool
+	// KeyPlaces says of a hash whose values are only added to how many keys have places of their own
+	// beside it, and PlacedKeys which those are that were taken so far; nil ones are not known yet. Nil: none have.
+	KeyPlaces  func(d *object.MapDef) int
+	PlacedKeys func(d *object.MapDef) [][]byte
 	// Slots is how many counters of their own programs need; see [Maps.Counter].
 	Slots int
 	// Reads has room for the table of memory that programs in kernels read; see
@@ -106,14 +110,20 @@ type Map struct {
 	add       []AddField
 	Threads   uint64 // of a per-thread map
 	Hash      hashLayout
-	Stable    bool       // of a hash: no program deletes keys
-	Sums      []AddField // of a hash: parts of values that programs add to
-	Ring      object.RingLayout
-	Lpm       uint64 // of a trie: where the bits are of the prefixes' lengths that it has
-	Counter   int    // number of its counter of what was refused
-	Base      uint64
-	OfHost    bool       // programs on the host and in kernels use it; its memory is the host's
-	Joins     []AddField // programs on the host and in kernels each have a part of it, see Plan.joined
+	Stable    bool // of a hash: no program deletes keys
+	// Of a hash: how many keys have places of their own, see MapOptions.KeyPlaces, and how far it is from
+	// those of one multiprocessor to those of the next.
+	KeyPlaces     int
+	KeyPlaceBytes uint64
+	keyPlaceOff   uint64
+	placedKeys    func(d *object.MapDef) [][]byte
+	Sums          []AddField // of a hash: parts of values that programs add to
+	Ring          object.RingLayout
+	Lpm           uint64 // of a trie: where the bits are of the prefixes' lengths that it has
+	Counter       int    // number of its counter of what was refused
+	Base          uint64
+	OfHost        bool       // programs on the host and in kernels use it; its memory is the host's
+	Joins         []AddField // programs on the host and in kernels each have a part of it, see Plan.joined
 }
 
 // Maps is the memory that the maps of some objects need on one GPU: one
@@ -339,6 +349,7 @@ func (x *Map) lay(m *Maps, o *MapOptions) error {
 			x.add, x.Hash = nil, newHashLayout(d, m.SMs, false)
 		}
 		x.size = x.Hash.size
+		x.layKeyPlaces(m, o)
 	case object.LayoutRing:
 		x.layRing(m, o)
 	case object.LayoutQueue:

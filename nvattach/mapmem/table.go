@@ -52,7 +52,9 @@ func (m *Maps) Read(mem Memory, x *Map) (*Table, error) {
 	case object.LayoutThread:
 		err = m.readThreads(mem, t)
 	case object.LayoutHash:
-		err = m.readHash(mem, t)
+		if err = m.readHash(mem, t); err == nil {
+			err = m.readKeyPlaces(mem, t)
+		}
 	case object.LayoutQueue:
 		err = m.readQueue(mem, t)
 	case object.LayoutBloom:
@@ -265,6 +267,13 @@ func (m *Maps) Lookup(mem Memory, x *Map, key []byte) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("map %s: %w", x.Name, err)
 		}
+		placed, err := m.placedValue(mem, x, key)
+		if err != nil {
+			return nil, fmt.Errorf("map %s: %w", x.Name, err)
+		}
+		if !found && placed != nil {
+			return placed, nil
+		}
 		if !found {
 			return nil, fmt.Errorf("map %s: %w", x.Name, ErrNoKey)
 		}
@@ -275,6 +284,9 @@ func (m *Maps) Lookup(mem Memory, x *Map, key []byte) ([]byte, error) {
 		}
 		for sm := uint64(1); sm < n; sm++ {
 			addCopy(v[:size], v[sm*size:][:size], x.add)
+		}
+		if placed != nil {
+			addFields(v[:size], placed, x.add)
 		}
 		return v[:size], nil
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/object"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -55,6 +56,13 @@ func (g *gen) lookup(x *mapRef) {
 // insert puts the address of the value of a key into R0, which is inserted if it is not
 // there, and jumps to a label if there is no room.
 func (g *gen) insert(m *mapInfo, key int16, s span, none int) {
+	if !m.array() && g.point.kind.host == object.HostNone {
+		g.mapPointer(asm.R1, m.name)
+		g.address(asm.R2, key)
+		g.call(helper.MapValue)
+		g.jump(asm.JEq.Imm(asm.R0, 0, ""), none)
+		return
+	}
 	g.find(m, key)
 	if m.array() {
 		g.jump(asm.JEq.Imm(asm.R0, 0, ""), none)

@@ -5,6 +5,8 @@ import "strings"
 // An Addition is of a number that is known of a site to a part of a map's value.
 type Addition struct {
 	Map int // its index in [Env.Maps]
+	// Slot is, where the site says where the value is, 1 + the use in Report.Slots.
+	Slot int
 	// Lookup is the call that found the value; nil: it is that of a map that is Direct.
 	Lookup *MapCall
 	Offset int64 // in the value
@@ -28,6 +30,8 @@ func (v *Verified) Additions() (list []Addition, ok bool) {
 			return Addition{Map: -1, Field: -1, Number: x.v}, true
 		case aField:
 			return Addition{Map: -1, Field: int(x.m)}, true
+		case aSlot:
+			return Addition{Map: int(x.m), Slot: int(x.v) + 1}, true
 		case aMap:
 			return Addition{Map: int(x.m), Offset: x.v}, true
 		case aReg:

@@ -18,8 +18,10 @@ type Gen struct {
 	prefix string
 	coder  coder
 	fields map[int]ptx.Arg
-	names  int  // registers and labels that helpers asked for
-	modern bool // the memory model of PTX ISA 6.0 can be spoken
+	slots  []ptx.Arg
+	times  ptx.Arg // for how many threads it runs, if that is not one
+	names  int     // registers and labels that helpers asked for
+	modern bool    // the memory model of PTX ISA 6.0 can be spoken
 	err    error
 	last   *peers // of the atomic operation before, in the same block
 	mask   ptx.Arg
@@ -44,16 +46,20 @@ func (v *Verified) Emit(s *Site) (string, error) {
 		g.mask = g.Reg(ptx.B32)
 		g.Inst("mov.u32", g.mask, ptx.Name("%lanemask_eq"))
 	}
-	for _, i := range v.fields {
-		x, err := s.Field(g, i)
-		if err != nil {
-			return "", fmt.Errorf("field %s of the context: %w", v.env.Context.Fields[i].Name, err)
+	if s.Once == OfThread {
+		if err := g.askSite(); err != nil {
+			return "", err
 		}
-		g.fields[i] = x
 	}
 	var met string
 	if together && !s.ToolsPatch { // the weaver of machine code brings threads together itself
 		met = g.enterTogether(here)
+	}
+	if s.Once != OfThread { // the other threads need nothing of the site
+		g.once()
+		if err := g.askSite(); err != nil {
+			return "", err
+		}
 	}
 	for i := range v.nodes {
 		if n := &v.nodes[i]; !n.dead && !g.pointless(i) {
@@ -74,6 +80,38 @@ func (v *Verified) Emit(s *Site) (string, error) {
 		return "", fmt.Errorf("program %s: %w", v.p.Name, err)
 	}
 	return g.declarations() + body, nil
+}
+
+// setupMark stands where the fields and slots of a site are computed, for [Template.Emit].
+const setupMark = "\t// the site\n"
+
+// askSite has the site compute its fields and slots.
+func (g *Gen) askSite() error {
+	v, s := g.v, g.site
+	if s.Field == nil && s.Slot == nil {
+		return nil
+	}
+	if s.mark {
+		g.Line(strings.TrimSpace(setupMark))
+	}
+	for _, i := range v.fields {
+		x, err := s.Field(g, i)
+		if err != nil {
+			return fmt.Errorf("field %s of the context: %w", v.env.Context.Fields[i].Name, err)
+		}
+		g.fields[i] = x
+	}
+	if !v.slotted {
+		return nil
+	}
+	for k := range v.report.Slots {
+		x, err := s.Slot(g, k)
+		if err != nil {
+			return fmt.Errorf("slot %d: %w", k, err)
+		}
+		g.slots = append(g.slots, x)
+	}
+	return nil
 }
 
 // enterTogether begins what threads that came in together leave together, and returns the label that
@@ -128,6 +166,12 @@ func (r *Report) branchy() bool {
 // checkSite finds what the site lacks.
 func (g *Gen) checkSite() error {
 	v, s := g.v, g.site
+	if v.slotted && s.Slot == nil {
+		return fmt.Errorf("program %s: the site has no slots", v.p.Name)
+	}
+	if s.Once > v.report.Once {
+		return fmt.Errorf("program %s: it can't be run once for others", v.p.Name)
+	}
 	if len(v.fields) > 0 && s.Field == nil {
 		return fmt.Errorf("program %s: the site has no fields for the context", v.p.Name)
 	}
@@ -286,6 +330,8 @@ func (g *Gen) operand(x arg) ptx.Arg {
 		return g.fields[int(x.m)]
 	case aOwn:
 		return g.own(x)
+	case aSlot:
+		return g.slots[x.v]
 	case aText:
 		text := make([]byte, x.n)
 		if x.v < int64(len(g.site.Text)) {
@@ -444,6 +490,10 @@ func (g *Gen) atomic(n *node) {
 	mods := g.semantics(n)
 	if strings.HasPrefix(n.op, narrowOp) {
 		g.narrow(n, args[0], mods)
+		return
+	}
+	if g.times != (ptx.Arg{}) && n.adds() {
+		g.addTimes(n, args[0], mods)
 		return
 	}
 	space, at := g.shared(n)

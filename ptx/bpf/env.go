@@ -22,6 +22,9 @@ type Env struct {
 	// Elected says that what is added atomically, without a result, is added by one thread of a warp, so
 	// that nobody looks whether others add to the same address.
 	Elected bool
+	// Slots, if not nil, says of calls of helpers with Slot whether the site has a place for the value
+	// of the call's key, which must be one that is known at the site; the program adds a number that is not 0 to the value then.
+	Slots func(c *CallInfo) bool
 	// Fuel is how many instructions one run of a program may execute. It is ended
 	// at the head of a loop that would go beyond that; a may_goto leaves its loop
 	// instead. 0 means DefaultFuel.
@@ -62,6 +65,10 @@ type Field struct {
 	Uniform bool
 	// Clock says that threads that read it together see the same.
 	Clock bool
+	// Placed says that it is a number that is known where the program is put.
+	Placed bool
+	// Alike says which threads see the same at a site, wherever they are.
+	Alike Extent
 }
 
 // A Map is what programs need to know of a map. Its index in [Env.Maps]
@@ -95,6 +102,8 @@ type Map struct {
 	// themselves: a lookup gives one of them, or NULL. 0: its values are no maps. On the host
 	// only.
 	Inner int
+	// Each says that values of multiprocessors are shown each by itself.
+	Each bool
 	// System makes atomic operations have system scope: the memory is the
 	// host's, or several devices use it.
 	System bool
@@ -174,6 +183,13 @@ type Helper struct {
 	// together, by [Gen.Together]; a program that they may not all make it in is refused. With
 	// Common, what it returns is then the same in all of them.
 	Collective, Common bool
+	// Slot: it returns the value of a key, always if the site has a place for it. See Env.Slots.
+	Slot bool
+	// Alike says, of a call whose arguments are the same in some threads, in which of them what it returns
+	// and writes is, too.
+	Alike Extent
+	// Repeats: to make the call again with the same arguments changes nothing.
+	Repeats bool
 	// Check can refuse a call for what its constants are, for instance the flags
 	// or the kind of map. It may be nil, and returns a reason.
 	Check func(c *CallInfo) error

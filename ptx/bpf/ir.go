@@ -29,6 +29,7 @@ const (
 	aText                    // n bytes at v of the context's text, as a number
 	aTextAddr                // address of the context's text
 	aLocal                   // address of the local memory of the stack at depth m
+	aSlot                    // the address that the site has for use v of Report.Slots, of map m
 	aOwn                     // the register with word v of the value of map m, which is Thread
 )
 

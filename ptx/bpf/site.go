@@ -18,6 +18,11 @@ type Site struct {
 	// or an integer, with the bits beyond the field's size 0. It is asked once
 	// for each field that the program reads, at the start of the program.
 	Field func(g *Gen, i int) (ptx.Arg, error)
+	// Slot returns the address of use k of Report.Slots, a 64-bit register. It is asked as Field is.
+	Slot func(g *Gen, k int) (ptx.Arg, error)
+	// Once has one thread run the program for all of a block, or a grid, that come to the site: all of
+	// them do. It must not be more than Report.Once.
+	Once Extent
 	// Text is the context's string, for a context that is one.
 	Text []byte
 	// TextAddr is where Context.Text bytes with Text, padded with zeros, lie in
@@ -41,6 +46,8 @@ type Site struct {
 	// ToolsPatch: the code is compiled with --compile-as-tools-patch, which refuses
 	// instructions that need uniform registers, such as redux.
 	ToolsPatch bool
+
+	mark bool // it is a Template's
 }
 
 // Alone reports whether the target has no means to tell which threads of a warp have the same
@@ -69,7 +76,11 @@ type Report struct {
 	TextInMemory bool   // the context's text is read at computed offsets
 	Fields       []int  // indices of the context's fields that are read, ascending
 	Helpers      []int32
-	Maps         []MapUse // by index of Env.Maps
+	Maps         []MapUse  // by index of Env.Maps
+	Slots        []SlotUse // that may be, or, with Env.Slots, are
+	// Once says for how many threads one can run the program, if it makes the additions of all: it does the
+	// same in each of them.
+	Once Extent
 }
 
 // An EndKind says why a run of a program is ended early.

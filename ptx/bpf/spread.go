@@ -49,6 +49,11 @@ const mostVarying = 1 << 22
 // same: threads that read one together see the same, and the assembler builds on that.
 // Code that is too long is not looked at; nil is returned then.
 func (l *lowering) varying(at bool, see func(span int, n *node, varies func(arg) bool)) []span {
+	return l.varyingIn(0, at, see)
+}
+
+// varyingIn is varying for the threads of a block or a grid.
+func (l *lowering) varyingIn(extent Extent, at bool, see func(span int, n *node, varies func(arg) bool)) []span {
 	spans, ok := splitNodes(l.nodes)
 	if !ok || len(spans) == 0 {
 		return nil
@@ -61,7 +66,7 @@ func (l *lowering) varying(at bool, see func(span int, n *node, varies func(arg)
 	for _, k := range index {
 		all = max(all, k+1)
 	}
-	v := &varying{l: l, at: at, global: global, index: index, loops: looping(l.nodes, spans), now: newDefined(all)}
+	v := &varying{l: l, at: at, extent: extent, global: global, index: index, loops: looping(l.nodes, spans), now: newDefined(all)}
 	v.run(spans)
 	if v.parts { // and again, with what that means for the rest
 		v.parted = true
@@ -88,6 +93,7 @@ func newDefined(n int) defined { return defined{make([]int32, n), make([]bool, n
 type varying struct {
 	l      *lowering
 	at     bool
+	extent Extent // the threads of a block or a grid are meant, not those of a warp
 	global int
 	index  map[reg]int
 	loops  []bool // by span: it is part of a loop
@@ -177,9 +183,14 @@ func (v *varying) arg(x arg) bool {
 		return v.now.vary[v.index[x.r]]
 	case aField:
 		f := &v.l.a.env.Context.Fields[x.m]
+		if v.extent > 0 {
+			return f.Alike < v.extent
+		}
 		return !f.Uniform && !(v.at && f.Clock)
+	case aText:
+		return false
 	case aOwn:
-		return !(v.at && v.l.a.env.Maps[x.m].Together)
+		return v.extent > 0 || !(v.at && v.l.a.env.Maps[x.m].Together)
 	}
 	return false
 }
@@ -202,9 +213,16 @@ func (v *varying) node(n *node) bool {
 func (v *varying) call(n *node) bool {
 	c := n.call
 	if c.op.helper.Common && n.label == 0 {
-		return false
+		return v.extent > 0
 	}
-	if h := c.op.helper; n.label > 0 || h.Uniform == nil || !h.Uniform(&c.info) {
+	switch h := c.op.helper; {
+	case n.label > 0:
+		return true
+	case v.extent > 0 && (h.Ret != RetValue || h.Slot):
+		if h.Alike < v.extent {
+			return true
+		}
+	case h.Uniform == nil || !h.Uniform(&c.info):
 		return true
 	}
 	for k := range c.args {

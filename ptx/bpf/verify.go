@@ -9,18 +9,19 @@ import (
 // Verified is a program that was proven safe in its Env. It is safe for
 // concurrent use.
 type Verified struct {
-	p      *Program
-	env    *Env
-	nodes  []node
-	coder  coder
-	remap  [classes][]int32 // register numbers to those that are written
-	count  [classes]int32   // of those
-	fails  bool
-	never  bool // a helper does not come back
-	vague  bool // what is returned is a number on some paths only
-	why    reg  // index in Report.Ends
-	fields []int
-	report Report
+	p       *Program
+	env     *Env
+	nodes   []node
+	coder   coder
+	remap   [classes][]int32 // register numbers to those that are written
+	count   [classes]int32   // of those
+	fails   bool
+	never   bool // a helper does not come back
+	slotted bool // values are where Site.Slot says
+	vague   bool // what is returned is a number on some paths only
+	why     reg  // index in Report.Ends
+	fields  []int
+	report  Report
 }
 
 // read returns the operations of p, and env or, if that is nil, an empty one.
@@ -52,11 +53,14 @@ func Verify(p *Program, env *Env) (*Verified, error) {
 		return nil, err
 	}
 	l := lower(a)
+	if l.unplaced() {
+		return nil, fmt.Errorf("program %s: a key is not known where it is put, or its value not counted", p.Name)
+	}
 	if c, why := l.uncommon(); c != nil {
 		i := slices.IndexFunc(a.ops, func(o op) bool { return o.kind == opHelper && o.at == c.op.at })
 		return nil, a.refuse(i, "call it where all threads come to, before the condition, and use what it returns there", "%s: %s", c.op.helper.Name, why)
 	}
-	v := &Verified{p: p, env: env, nodes: l.nodes, coder: l.coder, fails: l.fails, vague: l.vague, why: l.why, report: l.report}
+	v := &Verified{p: p, env: env, nodes: l.nodes, coder: l.coder, fails: l.fails, vague: l.vague, why: l.why, report: l.report, slotted: env.Slots != nil && len(l.report.Slots) > 0}
 	v.coder.add = nil
 	for i := range ops {
 		if ops[i].kind == opHelper && ops[i].helper.Ret == RetNever {
@@ -138,7 +142,7 @@ func (l *lowering) account() {
 			if x.kind == aField {
 				fields[int(x.m)] = true
 			}
-			if x.kind == aMap || x.kind == aOwn {
+			if x.kind == aMap || x.kind == aOwn || x.kind == aSlot {
 				r.Maps[x.m].Used = true
 			}
 		}

@@ -1,0 +1,63 @@
+package script
+
+import (
+	"strings"
+	"testing"
+
+	"nvtrace/nvattach/object"
+	"nvtrace/ptx/bpf"
+)
+
+// TestPlacedKeys: keys that are known where a program is put have places of their own, and programs that say the same
+// for all threads of a block or the grid run once for them. What is shown is the same as with a hash, which one of few keys is, and
+// what the host's interpreter says of all threads.
+func TestPlacedKeys(t *testing.T) {
+	for _, tt := range []struct {
+		text   string
+		placed int // keys that have places, in the first program
+		once   bpf.Extent
+	}{
+		{`kernel:* { @[kernel] = count(); }`, 1, bpf.OfGrid},
+		{`kernel:* { @[kernel, ctaid] = count(); }`, 0, bpf.OfBlock},
+		{`kernel:* { @[ntid] = sum(7); }`, 0, bpf.OfGrid},
+		{`kernel:* { @ = count(); @b += 2; @c = sum(ctaid); }`, 0, bpf.OfBlock},
+		{`kernel:* /ctaid == 1/ { @[arg1] = count(); }`, 0, bpf.OfBlock},
+		{`kernel:* { if (nctaid > 2) { @[kernel] = count(); } else { @x = count(); } }`, 1, bpf.OfGrid},
+		{`kernel:* { @[tid % 2] = count(); @b = count(); }`, 0, bpf.OfThread},
+		{`kernel:* { @[kernel] = max(ctaid); @b[kernel] = avg(ctaid); }`, 1, bpf.OfBlock},
+		{`kernel:* { @[kernel] |= 1; @b[3] -= 2; }`, 1, bpf.OfGrid},
+		{`kernel:* { @[kernel] = sum(tid); @b[kernel] = avg(tid); }`, 1, bpf.OfThread},
+		{`kernel:* { @x = 3; @ = count(); }`, 0, bpf.OfThread},
+		{`kernret:* { @[kernel] = count(); }`, 1, bpf.OfGrid},
+		{`mem:* { @[kind] = count(); }`, 1, bpf.OfGrid},
+		{`mem:* { @[kind, size, space] = count(); @b[kernel] = count(); }`, 2, bpf.OfGrid},
+		{`mem:* /size == 4/ { @["all", kind] = count(); }`, 1, bpf.OfGrid},
+		{`mem:* /size == 8/ { @[kind] = count(); }`, 1, bpf.OfGrid},
+		{`mem:* { @[kind, tid % 2] = count(); @s[kind] = sum(size); }`, 0, bpf.OfThread},
+		{`mem:* { @[kind] = hist(addr); @b[kind] = count(); }`, 1, bpf.OfThread},
+		{`mem:* { if (value > 50) { @["high", kind] = count(); } else { @[kind == "load" ? "a" : "b", kind] = count(); } }`, 1, bpf.OfThread},
+		{`insn:ld.* { @[opcode] = count(); @b[site] = count(); }`, 2, bpf.OfGrid},
+		{`BEGIN { @[3] = 5; } block:* { @[3] += 1; @c[insns, block] = count(); }`, 2, bpf.OfGrid},
+		{`kernel:* { @[kernel] = count(); } END { printf("%d ", len(@)); print(@, 1); clear(@); }`, 1, bpf.OfGrid},
+	} {
+		for _, config := range []string{"", "config = { max_map_keys = 1000 } "} {
+			p, err := Compile("-e", config+tt.text)
+			if err != nil {
+				t.Fatalf("%s: %v", tt.text, err)
+			}
+			w := launch(t, p, nil)
+			tables, lines := w.tables(t, p)
+			got := strings.Join(lines, "") + shownOf(p.Show(tables, true))
+			if _, want := p.interpret(w.buf.Base); got != want {
+				t.Errorf("%s%s\nin the kernel:\n%s\non the host:\n%s", config, tt.text, got, want)
+			}
+			q := w.plan.Programs[0]
+			if n := len(q.Placed()); config == "" && n != tt.placed || config != "" && n != 0 {
+				t.Errorf("%s%s: %d keys have places, want %d", config, tt.text, n, tt.placed)
+			}
+			if once := q.Report.Once; q.Point.Kind == object.KindEntry && once != tt.once {
+				t.Errorf("%s: once for %d, want %d", tt.text, once, tt.once)
+			}
+		}
+	}
+}
