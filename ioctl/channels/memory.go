@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -115,16 +114,41 @@ const maxGPUMapping = 64 << 20
 func spaceOf(maps []proc.Mapping) space {
 	var s space
 	for _, m := range maps {
-		if dir, name := path.Split(m.Path); dir == "/dev/" && m.Read && !m.Private {
-			switch number, ok := strings.CutPrefix(name, "nvidia"); {
-			case name == "nvidiactl":
-				s.system = append(s.system, m)
-			case ok && number != "" && strings.Trim(number, "0123456789") == "" && m.End-m.Start <= maxGPUMapping:
-				s.gpu = append(s.gpu, m)
-			}
+		node, ok := nodeOf(&m)
+		if !ok || !m.Read || m.Private {
+			continue
+		}
+		m.Path = node
+		switch number := strings.TrimPrefix(node, nodePath); {
+		case number == "ctl":
+			s.system = append(s.system, m)
+		case number != "" && strings.Trim(number, "0123456789") == "" && m.End-m.Start <= maxGPUMapping:
+			s.gpu = append(s.gpu, m)
 		}
 	}
 	return s
+}
+
+// What the paths of devices, and of the files of a simulated GPU (package sim), begin with.
+const (
+	nodePath      = "/dev/nvidia"
+	simulatedPath = "/memfd:nvtrace-sim-"
+	simulatedNode = simulatedPath + "nvidia"
+	deleted       = " (deleted)" // is behind the names of files that have none
+)
+
+// nodeOf returns the path of the device that a mapping is of, or, of a simulated GPU, would be of.
+func nodeOf(m *proc.Mapping) (string, bool) {
+	if strings.HasPrefix(m.Path, nodePath) {
+		return m.Path, true
+	}
+	number, ok := strings.CutPrefix(m.Path, simulatedNode)
+	return nodePath + strings.TrimSuffix(number, deleted), ok
+}
+
+// simulatedNames reports whether a mapping has the names of a simulated GPU's kernels.
+func simulatedNames(m *proc.Mapping) bool {
+	return m.Path == simulatedPath+"names"+deleted
 }
 
 // pushes reports whether size bytes at address can be a pushbuffer: system memory, or the GPU's.

@@ -74,7 +74,7 @@ func (n *Names) Search(m Memory, programs []uint64) error {
 		return err
 	}
 	maps = slices.DeleteFunc(slices.Clone(maps), func(m proc.Mapping) bool {
-		return !m.Read || !m.Write || !m.Private || strings.HasPrefix(m.Path, "/dev/")
+		return !simulatedNames(&m) && (!m.Read || !m.Write || !m.Private || strings.HasPrefix(m.Path, "/dev/"))
 	})
 	slices.SortStableFunc(maps, n.order)
 	for i := range maps {

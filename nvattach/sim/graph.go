@@ -30,6 +30,7 @@ type work struct {
 	fill   *fill
 	host   [2]uint64 // function and argument
 	child  *graph
+	nodes  []execNode // of a graph that is launched
 }
 
 // A node is a CUgraphNode.
@@ -194,7 +195,7 @@ func (c *call) launchGraph(e *graphExec, s *stream) result {
 			c.needHelper()
 		}
 	}
-	w := &work{kind: nodeGraph, run: func(x *cudaContext) result { return e.run(x, nodes) }}
+	w := &work{kind: nodeGraph, nodes: nodes, run: func(x *cudaContext) result { return e.run(x, nodes) }}
 	_, r := c.submit(s, w)
 	return r
 }

@@ -84,6 +84,8 @@ type Process struct {
 	pool      pool              // the default one
 	reserved  map[uint64]uint64 // addresses that the program maps memory at: their beginning, and how many
 	physicals []*physical       // that memory
+	channels  channels
+	shared    [][]byte // memory of files that the program has mapped, for channels
 	ctx       context.Context
 	cancel    context.CancelFunc
 }
@@ -223,6 +225,7 @@ func (p *Process) wait() {
 	}
 	p.sim.mu.Unlock()
 	p.arena.close()
+	p.closeChannels()
 }
 
 // waitExit returns when the process is gone or p was killed. A pidfd is polled, since the end

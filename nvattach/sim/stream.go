@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"nvtrace/rm/channel"
 )
 
 // A cudaContext is a CUcontext. Process.mu guards it, except failed, which the goroutines of
@@ -38,6 +40,8 @@ func (x *cudaContext) status() result { return result(x.failed.Load()) }
 type operation struct {
 	done chan struct{}
 	when time.Time
+	// ends are the semaphores that channels have for its end, or that of what it waits for.
+	ends []channel.Semaphore
 }
 
 // over reports whether it has ended.
@@ -66,6 +70,9 @@ type stream struct {
 	last        *operation
 	cap         *capture
 	capLast     []*node // with cap: what the next operation depends on
+
+	channel *gpuChannel // in which its kernels are to be seen; nil: not yet, or with unseen never
+	unseen  bool
 }
 
 // newStream makes a stream of a context. It has no handle yet.
@@ -104,6 +111,14 @@ func (s *stream) before() []*operation {
 // What does nothing and waits for nothing, an event on an idle stream, is over at once: another goroutine
 // might not get a processor for milliseconds, while those that serve calls are in system calls.
 func (p *Process) enqueue(s *stream, waits []*operation, run func() result) *operation {
+	return p.enqueueLaunches(s, waits, nil, run)
+}
+
+// maxWaits is how many semaphores of a submission are to be seen.
+const maxWaits = 8
+
+// enqueueLaunches is enqueue for an operation that runs kernels.
+func (p *Process) enqueueLaunches(s *stream, waits []*operation, launches []*launch, run func() result) *operation {
 	deps := append(s.before(), slices.DeleteFunc(waits, (*operation).over)...)
 	o := &operation{done: make(chan struct{})}
 	s.last = o
@@ -112,13 +127,28 @@ func (p *Process) enqueue(s *stream, waits []*operation, run func() result) *ope
 		close(o.done)
 		return o
 	}
+	for _, d := range deps {
+		if len(o.ends)+len(d.ends) <= maxWaits {
+			o.ends = append(o.ends, d.ends...)
+		}
+	}
+	seen, number, end := p.push(s, o, launches, o.ends)
+	if seen != nil {
+		o.ends = []channel.Semaphore{end}
+	}
 	p.pending.Add(1)
 	p.users.Go(func() {
 		for _, d := range deps {
 			<-d.done
 		}
+		if seen != nil {
+			seen.pass(number)
+		}
 		if run != nil && s.ctx.status() == success && p.ctx.Err() == nil {
 			s.ctx.fail(run())
+		}
+		if seen != nil {
+			seen.end(number)
 		}
 		o.when = time.Now()
 		close(o.done)
@@ -289,6 +319,9 @@ func (c *call) stream(h uint64) (*stream, result) {
 // to. It also returns the operation, nil in a capture. The legacy stream would wait for streams
 // that are being captured, which can't be: CUDA_ERROR_STREAM_CAPTURE_IMPLICIT.
 func (c *call) submit(s *stream, w *work) (*operation, result) {
+	if s.cap == nil {
+		c.room(s)
+	}
 	if s.cap != nil {
 		return nil, s.cap.add(s, w)
 	}
@@ -298,8 +331,8 @@ func (c *call) submit(s *stream, w *work) (*operation, result) {
 	if r := s.ctx.status(); r != success {
 		return nil, r
 	}
-	run := w.run
-	return c.p.enqueue(s, nil, func() result { return run(s.ctx) }), success
+	run, launches := w.run, w.launches()
+	return c.p.enqueueLaunches(s, nil, launches, func() result { return run(s.ctx) }), success
 }
 
 // An event is a CUevent. It stands for the last operation that it was recorded behind; in a

@@ -98,3 +98,13 @@ func (q QMD) SetLaunch(l Launch) error {
 	q.put(f.constantsValid, 1)
 	return nil
 }
+
+// SetDone has the GPU release a semaphore of one word when the grid is over.
+func (q QMD) SetDone(s Semaphore) error {
+	f := &q.Layout.launch
+	if !q.put(f.done, 1) || !q.putJoined(f.doneAddress, s.Address) || !q.put(f.donePayload, s.Payload) {
+		return q.misfit("a semaphore's address", s.Address)
+	}
+	q.put(f.doneSize, 1) // ONE_WORD
+	return nil
+}
