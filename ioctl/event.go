@@ -488,7 +488,7 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		switch {
 		case w.Kernel != "":
 			p.dst = appendSafe(p.dst, w.Kernel)
-		case w.By != traces.ByEvent:
+		case !w.By.Called():
 			p.text("copy")
 		default:
 			p.dst = appendSafe(p.dst, ev.Name)
@@ -517,6 +517,9 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		default:
 			p.text(", on stream 0x")
 			p.dst = strconv.AppendUint(p.dst, w.Stream, 16)
+			if w.By == traces.ByTracker {
+				p.text(", by the channel")
+			}
 		}
 		p.mark(colorOff, " ---")
 	case traces.KindLost:

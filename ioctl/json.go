@@ -468,7 +468,7 @@ func (j jsonPrinter) library(ev *traces.Event) {
 			j.string("kernel", w.Kernel)
 			j.int("launch", int64(w.Launch))
 		}
-		if w.By == traces.ByChannel || w.By == traces.ByLook {
+		if w.By.Outside() {
 			j.int("device", int64(w.Device))
 			j.int("end_margin", w.EndMargin)
 			d := ev.Detail()

@@ -241,8 +241,8 @@ type Work struct {
 	// Launch is the %gridid of ByProbe: all launches of a node of a graph have the same, and no others.
 	Launch uint64
 	// Device is the number of the GPU's node, EndMargin by how much the end may be off either way: of
-	// ByChannel and ByLook. Stream is then made by [ChannelStream], Subject the address of the kernel's
-	// first instruction, or the bytes that were copied.
+	// ByTracker, ByChannel and ByLook. Of the last two Stream is made by [ChannelStream], Subject the address
+	// of the kernel's first instruction, or the bytes that were copied.
 	Device    int32
 	EndMargin int64
 }
@@ -256,12 +256,19 @@ const (
 	ByProbe                  // a probe in the kernel
 	ByChannel                // what the GPU has written to the channel's semaphores, seen from outside
 	ByLook                   // a look at the channel, for which the time since the look before stands
+	ByTracker                // as ByChannel, and it is known which call it was launched by
 )
 
 // witnessNames are the names of works that were seen from outside, as their events have them.
 var witnessNames = [...]string{ByChannel: "channel", ByLook: "look"}
 
-func (w Witness) String() string { return [...]string{"event", "probe", "channel", "look"}[w] }
+func (w Witness) String() string { return [...]string{"event", "probe", "channel", "look", "tracker"}[w] }
+
+// Outside reports whether the work was seen from outside, and its device is known.
+func (w Witness) Outside() bool { return w == ByChannel || w == ByLook || w == ByTracker }
+
+// Called reports whether it is known by which call the work was launched.
+func (w Witness) Called() bool { return w == ByEvent || w == ByTracker }
 
 const (
 	channelStream = 1 << 63
@@ -281,7 +288,7 @@ func StreamChannel(stream uint64) (device int32, channel int, ok bool) {
 	return int32(uint16(stream >> deviceShift)), int(uint32(stream)), true
 }
 
-// WorkDetail is what an event of a work by a channel or a look has in Data, as JSON.
+// WorkDetail is what an event of a work by a tracker, a channel or a look has in Data, as JSON.
 type WorkDetail struct {
 	Grid  []uint32 `json:"grid,omitempty"`
 	Block []uint32 `json:"block,omitempty"`
@@ -295,7 +302,7 @@ type WorkDetail struct {
 	End string `json:"end,omitempty"`
 }
 
-// Detail returns what Data says of a work by a channel or a look.
+// Detail returns what Data says of a work that was seen from outside.
 func (e *Event) Detail() (d WorkDetail) {
 	if json.Unmarshal([]byte(e.Data), &d) != nil {
 		return WorkDetail{}
@@ -304,12 +311,21 @@ func (e *Event) Detail() (d WorkDetail) {
 }
 
 // deviceNode is what the path of a work that was seen from outside begins with.
-const deviceNode = "/dev/nvidia"
+const deviceNode = "/dev/" + nodePrefix
+
+// nodePrefix is what the names of GPUs' nodes begin with.
+const nodePrefix = "nvidia"
 
 // SetWork makes e an event of KindGPU by a probe, with w's Start, Dur, Context, Margin, Kernel and
-// Launch, or by a channel or a look, with all but Call, Context and Launch.
+// Launch, or by a channel or a look, with all but Call, Context and Launch, or by a tracker, with all but Kernel
+// and Launch; the call's function and thread are then for the caller to set.
 func (e *Event) SetWork(w *Work) {
 	e.Kind, e.Text, e.Ret = KindGPU, w.Kernel, w.Margin
+	if w.By == ByTracker {
+		e.Text, e.Dev, e.Dur = "", nodePrefix+strconv.Itoa(int(w.Device)), w.EndMargin
+		e.Args = [6]uint64{uint64(w.Call), uint64(w.Start), uint64(w.Dur), w.Stream, w.Context, w.Subject}
+		return
+	}
 	e.Args = [6]uint64{0, uint64(w.Start), uint64(w.Dur), 0, w.Context, w.Launch}
 	if w.By == ByChannel || w.By == ByLook {
 		e.Name, e.Path = witnessNames[w.By], deviceNode+strconv.Itoa(int(w.Device))
@@ -330,6 +346,11 @@ func (e *Event) Work() Work {
 			w.By = ByLook
 		}
 		w.Stream = ChannelStream(w.Device, int(uint32(w.Stream)))
+		return w
+	}
+	if number, ok := strings.CutPrefix(e.Dev, nodePrefix); ok && e.Text == "" {
+		n, _ := strconv.ParseUint(number, 10, 16)
+		w.By, w.Device, w.EndMargin = ByTracker, int32(n), e.Dur
 		return w
 	}
 	if e.Text != "" {

@@ -24,6 +24,12 @@ type Watch struct {
 	// Now is the host's monotonic clock in nanoseconds.
 	Now func() int64
 
+	// Found, if not nil, is called with each kernel and graph that has been found in a ring, in the ring's order, before
+	// any span of it, and Missed with those of which there will be no span. Rings are then read deeper. Set them before
+	// [Watch.Follow].
+	Found  func(*Submission)
+	Missed func(id uint64)
+
 	memory   Memory
 	observer observer
 	follow   bool // looks come without pause, and each completion is to be seen by itself
@@ -35,11 +41,29 @@ type Watch struct {
 	turned   int64             // when that was
 	looks    atomic.Uint64
 	graphs   map[uint64]graph // by the address of their first QMD
+	ids      uint64           // the latest submission's
+	shown    int64            // when the look that is understood ended
+}
+
+// A Submission is a kernel or a graph that was found in a channel's ring.
+type Submission struct {
+	ID      uint64 // that of its [Span]; not 0
+	Channel int
+	Device  string
+	Work    WorkID
+	// Between these it came into the ring; After is when the watch of the channel began, if it has not read the ring before.
+	After, Before int64
+	// Empty is when nothing else was in the ring than what was told of before it; 0: it is not the first that came
+	// behind that.
+	Empty int64
+	// Anew: submissions before it have not been read, and nobody knows how many.
+	Anew bool
 }
 
 // A Span is work that a GPU did, with times of the host's clock.
 type Span struct {
-	Channel int // in the order in which channels were found, from 0
+	ID      uint64 // of its [Submission]; 0: it has none
+	Channel int    // in the order in which channels were found, from 0
 	Device  string
 	Work    WorkID
 	Bytes   uint64 // of copies
@@ -113,6 +137,9 @@ type line struct {
 	waits   []channel.Semaphore // of pieces without a tracker, for the next one
 	read    int64               // when the ring was read last
 	unread  bool                // there was more in it than is decoded ahead
+	empty   int64               // when nothing was in it but what is decoded: it was read from then on
+	emptied int64               // and until then; 0: something was told of since
+	anew    bool                // no submission was told of since the channel was joined
 	moved   int64               // when the tracker moved last
 	ended   int64               // host time at which the latest copy ended
 	scratch []byte
@@ -124,6 +151,7 @@ type line struct {
 
 // A submission is what one piece of pushbuffer, with its tracker's payload, has the GPU do.
 type submission struct {
+	id      uint64 // 0: it was not told of
 	payload uint32
 	work    WorkID
 	has     bool // work; others only write or order something
@@ -146,6 +174,7 @@ const (
 	followDepth = 512 // submissions between two looks that are decoded
 	lookDepthOf = 6   // of a look that tells what is running
 	maxPending  = 256
+	manyPending = 2 * followDepth // where each is to be found before it runs
 	maxMissed   = 1 << 12
 )
 
@@ -191,7 +220,7 @@ func (w *Watch) Look() error {
 // digest understands what a look has shown.
 func (w *Watch) digest(ob *observation) {
 	w.pages.take(ob)
-	w.looked = ob.since
+	w.looked, w.shown = ob.since, ob.to
 	turn := !w.follow || ob.from-w.turned >= ringEvery
 	if n := len(w.lines); n > 0 && turn {
 		w.turn, w.turned = (w.turn+1)%n, ob.from
@@ -242,6 +271,9 @@ func (w *Watch) line(l *line, turn bool, ob *observation) {
 		l.completions += uint64(n)
 		l.moved = ob.from
 		w.upTo(l, value)
+		if turn && w.Found != nil {
+			w.ahead(l)
+		}
 	} else if turn || l.copies && !w.follow {
 		w.ahead(l)
 	}
@@ -262,7 +294,10 @@ func (w *Watch) join(l *line) {
 	if int(u.GPPut) >= l.Entries {
 		return
 	}
-	l.read = now
+	l.read, l.empty, l.emptied, l.anew = now, now, w.Now(), true
+	for i := range l.pending {
+		w.drop(&l.pending[i])
+	}
 	pieces, err := l.pieces(w.memory, u, lookDepth)
 	if err != nil {
 		return
@@ -294,6 +329,37 @@ func (w *Watch) join(l *line) {
 		l.pending[i].old = l.pending[i].payload == l.value
 		w.wantDone(&l.pending[i])
 	}
+}
+
+// tell tells of a submission that has come into the ring.
+func (w *Watch) tell(l *line, s *submission, passed bool) {
+	if w.Found == nil || !s.has || l.copies {
+		return
+	}
+	w.ids++
+	s.id = w.ids
+	found := Submission{ID: s.id, Channel: l.number, Device: l.Device, Work: s.work, After: l.empty, Before: w.Now(), Empty: l.emptied, Anew: l.anew}
+	if passed {
+		found.Before = min(found.Before, w.shown)
+	}
+	l.anew, l.emptied = false, 0
+	w.Found(&found)
+}
+
+// drop tells that nothing more will be told of a submission.
+func (w *Watch) drop(s *submission) {
+	if w.Missed != nil && s.id != 0 {
+		w.Missed(s.id)
+	}
+	s.id = 0
+}
+
+// deep returns how many entries of a ring are decoded ahead, and how many may be under way.
+func (w *Watch) deep() (depth uint32, pending int) {
+	if w.Found != nil {
+		return followDepth, manyPending
+	}
+	return lookDepth, maxPending
 }
 
 func (w *Watch) wantDone(s *submission) {
@@ -330,9 +396,9 @@ func (w *Watch) upTo(l *line, value uint32) {
 	}
 	// Some pieces have no tracker of their own, which is known when they are read.
 	const more = 16
-	ok := w.take(l, n)
+	ok := w.take(l, n, true)
 	for i := 0; ok && i < more && int32(value-l.last) > 0; i++ {
-		ok = w.take(l, 1)
+		ok = w.take(l, 1, true)
 	}
 	if !ok || int32(value-l.last) > 0 {
 		w.lose(l, value)
@@ -359,20 +425,26 @@ func (w *Watch) ahead(l *line) {
 	if w.memory.Read(l.UserData+put, b) != nil {
 		return
 	}
-	index := binary.LittleEndian.Uint32(b)
+	index, then := binary.LittleEndian.Uint32(b), w.Now()
 	if int(index) >= l.Entries {
 		return
 	}
 	n := (index + uint32(l.Entries) - l.next) % uint32(l.Entries)
-	l.unread = n > lookDepth
-	if n > 0 && !l.unread && !w.take(l, n) {
+	depth, _ := w.deep()
+	l.unread = n > depth
+	if n > 0 && !l.unread && !w.take(l, n, false) {
 		w.lose(l, l.value)
 	}
 	l.read = now
+	if !l.unread && l.emptied < then { // else it was joined anew
+		l.empty, l.emptied = now, then
+	}
 }
 
-// take decodes the next n entries of the ring. It returns false if they are no longer there.
-func (w *Watch) take(l *line, n uint32) bool {
+// take decodes the next n entries of the ring, which the channel has passed or not. It returns false if they are no
+// longer there.
+func (w *Watch) take(l *line, n uint32, passed bool) bool {
+	_, most := w.deep()
 	end := (l.next + n) % uint32(l.Entries)
 	entries, err := l.entries(w.memory, end, int(n))
 	if err != nil {
@@ -398,8 +470,10 @@ func (w *Watch) take(l *line, n uint32) bool {
 		if s.before = 0; int32(l.value-s.payload) < 0 {
 			s.before, s.found = w.looked, w.Now()
 		}
-		if len(l.pending) == maxPending {
+		w.tell(l, &s, passed)
+		if len(l.pending) >= most {
 			l.skipped++ // which no semaphore tells the end of
+			w.drop(&l.pending[0])
 			l.pending = slices.Delete(l.pending, 0, 1)
 		}
 		l.pending = append(l.pending, s)
@@ -690,10 +764,10 @@ func (w *Watch) ended(l *line, i int, c *clock, ob *observation) {
 	}
 	offset, margin, known := c.offset()
 	if s.begin == 0 || !known {
-		l.miss(s)
+		w.miss(l, s)
 		return
 	}
-	span := Span{Channel: l.number, Device: l.Device, Work: s.work, Start: int64(s.begin) + offset, Margin: margin}
+	span := Span{ID: s.id, Channel: l.number, Device: l.Device, Work: s.work, Start: int64(s.begin) + offset, Margin: margin}
 	// The release came between the look before and this one, wherever the begin is: so a sum of many has no bias.
 	least, most := ob.since, ob.to
 	end, within := least+(most-least)/2-releaseLatency, (most-least+1)/2+latencyMargin+margin
@@ -704,7 +778,7 @@ func (w *Watch) ended(l *line, i int, c *clock, ob *observation) {
 			case waits:
 				end, within, span.End = at, latencyMargin, EndNext
 			case s.unread: // it was over at some time before the next began
-				l.miss(s)
+				w.miss(l, s)
 				return
 			}
 		}
@@ -723,7 +797,7 @@ func (w *Watch) copied(l *line, s *submission, c *clock) {
 	offset, margin, known := c.offset()
 	if s.begin == 0 || !known {
 		l.ended = 0
-		l.miss(s)
+		w.miss(l, s)
 		return
 	}
 	end := int64(s.begin) + offset
@@ -764,7 +838,8 @@ func (w *Watch) running(l *line, s *submission, at int64, over bool) {
 }
 
 // miss counts work of which the times were not seen.
-func (l *line) miss(s *submission) {
+func (w *Watch) miss(l *line, s *submission) {
+	w.drop(s)
 	if s.old {
 		return
 	}
@@ -815,3 +890,6 @@ func (w *Watch) Counts() (list []ChannelCount) {
 
 // Looks returns how many looks were made.
 func (w *Watch) Looks() uint64 { return w.looks.Load() }
+
+// Understood returns up to when what looks have shown is understood.
+func (w *Watch) Understood() int64 { return w.looked }

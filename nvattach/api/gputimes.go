@@ -114,7 +114,7 @@ func (t *Tracker) Describe(ev *traces.Event) (name string, kernel bool) {
 	switch w := ev.Work(); {
 	case w.Kernel != "":
 		return w.Kernel[:min(len(w.Kernel), maxKernelName)], true
-	case w.By != traces.ByEvent:
+	case !w.By.Called():
 		return "copy", false
 	}
 	l := t.lookup(ev.Path, ev.Name)
@@ -178,7 +178,7 @@ func (g *GPUTimes) work(ev *traces.Event, t *Tracker) {
 		}
 		if k = g.kinds[key]; k == nil {
 			k = &WorkTime{Name: key.name, Kernel: kernel, Probe: key.by == traces.ByProbe, Min: w.Dur}
-			if key.by == traces.ByChannel || key.by == traces.ByLook {
+			if key.by.Outside() {
 				k.By = key.by.String()
 			}
 			g.kinds[key] = k
@@ -214,7 +214,7 @@ func (g *GPUTimes) place(w *pendingWork) {
 			return
 		}
 		c = &gpuContext{GPUTime: GPUTime{PID: w.pid, Context: w.Context, First: w.Start, Last: w.Start}, streams: make(map[uint64]struct{}), idle: make(map[string]int64)}
-		if w.By == traces.ByChannel || w.By == traces.ByLook {
+		if w.By.Outside() {
 			c.Device = &w.Device
 		}
 		g.contexts[key] = c
@@ -225,7 +225,7 @@ func (g *GPUTimes) place(w *pendingWork) {
 		c.streams[w.Stream] = struct{}{}
 	}
 	if w.Start > c.Last {
-		if w.By == traces.ByEvent { // else it is not known who launched it
+		if w.By.Called() { // else it is not known who launched it
 			g.idle(c, threadKey{w.pid, w.tid}, c.Last, w.Start)
 		}
 		c.Last = w.Start
@@ -238,7 +238,7 @@ func (g *GPUTimes) place(w *pendingWork) {
 
 // contextOf returns the context of a work. Where it is not known, it is the only one of the process.
 func (g *GPUTimes) contextOf(w *pendingWork) contextKey {
-	if w.By == traces.ByChannel || w.By == traces.ByLook {
+	if w.By.Outside() {
 		return contextKey{w.pid, ^uint64(uint32(w.Device))}
 	}
 	key, unknown := contextKey{w.pid, w.Context}, contextKey{pid: w.pid}

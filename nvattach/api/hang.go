@@ -64,7 +64,7 @@ func (h *Hang) Add(ev *traces.Event, t *Tracker, f *Frame) {
 		}
 		w.For = ev.Time - w.Since
 		h.threads[key] = w
-	case ev.Kind == traces.KindGPU && ev.Work().By == traces.ByEvent: // else its call is not known
+	case ev.Kind == traces.KindGPU && ev.Work().By.Called(): // else its call is not known
 		h.work(ev, t)
 	case len(h.threads) == 0:
 	case ev.Kind == traces.KindReturn && f != nil && f.Parent == nil: // a thread that ends in a call has waited until then

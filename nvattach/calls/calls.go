@@ -46,6 +46,10 @@ type Options struct {
 	// Launched, if not nil, is given the records of the driver's launching
 	// functions, for whoever audits launches.
 	Launched func(r *agent.Record)
+	// Submitted, if not nil, is given the records of calls that s can read.
+	Submitted func(s *api.Submitter, r *agent.Record)
+	// Driver, if not nil, is told of a process that has got the CUDA driver.
+	Driver func(pid int)
 	// Report is told, once for each library file, what could not be hooked; nil
 	// for nobody.
 	Report func(text string)
@@ -259,6 +263,15 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 		h.OnRecord = func(_ *agent.Process, r *agent.Record) { launched(r) }
 	}
 	f := module.Lookup(name)
+	if s := f.Submits(); s != nil && t.opts.Submitted != nil {
+		submitted, before := t.opts.Submitted, h.OnRecord
+		h.OnRecord = func(p *agent.Process, r *agent.Record) {
+			if before != nil {
+				before(p, r)
+			}
+			submitted(s, r)
+		}
+	}
 	if t.opts.Times && module.Library == api.Driver {
 		h.Waits = f.Waits()
 		if arg, ok := f.EndsContext(); ok {
@@ -370,6 +383,9 @@ func (t *Tracer) hook(task *ptrace.Task, lib *library, m *proc.Mapping) {
 	}
 	if len(list) > 0 {
 		t.hookAll(task, lib, list)
+		if t.opts.Driver != nil && api.Match(filepath.Base(lib.path)).Library == api.Driver {
+			t.opts.Driver(task.PID)
+		}
 	}
 	if lib.driver != nil {
 		t.time(task, lib, m)

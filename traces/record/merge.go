@@ -197,8 +197,11 @@ func (f *merge) insert(when int64) {
 	list[at] = ev
 }
 
-// Flush gives out all events whose order is known.
-func (r *Recorder) Flush() { r.giveOut(r.agent.Collect()) }
+// Flush gives out all events whose order is known, also those that were sent.
+func (r *Recorder) Flush() {
+	r.receive()
+	r.giveOut(r.agent.Collect())
+}
 
 // giveOut gives out the agent's records, and the events that waited for them, up to
 // a time.

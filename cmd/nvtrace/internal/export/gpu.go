@@ -93,7 +93,7 @@ func (t *Timeline) work(ev *traces.Event) {
 		return // no recorder says so
 	}
 	key := callKey{w.task, w.Call}
-	if w.By == traces.ByEvent {
+	if w.By.Called() {
 		w.flow = t.gpu.flows[key]
 		delete(t.gpu.flows, key)
 	}
@@ -152,6 +152,13 @@ func (t *Timeline) drawWork(w *gpuWork) {
 		o.str("by", "the channel")
 		o.str("the end is", w.detail.End)
 		o.int("end may be off by, ns", w.EndMargin)
+	case traces.ByTracker:
+		o.str("by", w.by)
+		o.str("times from", "the channel")
+		o.str("the end is", w.detail.End)
+		o.int("end may be off by, ns", w.EndMargin)
+		o.int("thread", int64(w.task.tid))
+		o.int("after the call began, ns", w.Start-w.Call)
 	case traces.ByLook:
 		o.str("by", "a look, for which the time since the one before stands")
 	default:

@@ -362,6 +362,8 @@ func (p *Profile) work(ev *traces.Event) {
 		device := p.tracker.Names.Device(ev.PID, w.Context)
 		if number, channel, ok := traces.StreamChannel(w.Stream); ok {
 			stream, device = "channel "+strconv.Itoa(channel), number
+		} else if w.By.Outside() {
+			device = w.Device
 		}
 		p.label(s, k.task, "kernel", clean(name), "stream", stream, "context", "0x"+strconv.FormatUint(w.Context, 16))
 		if device >= 0 {

@@ -576,10 +576,10 @@ func (t *Tables) work(ev *traces.Event) {
 		t: w.Start, time: t.start + w.Start, dur: w.Dur, pid: ev.PID, tid: ev.TID, call: w.Call, stream: int64(w.Stream), context: int64(w.Context),
 		by: clean(clip(ev.Name, maxName)), margin: w.Margin, device: t.tracker.Names.Device(ev.PID, w.Context), launch: int64(w.Launch),
 	}
-	if w.By != traces.ByEvent {
+	if !w.By.Called() {
 		r.by = w.By.String()
 	}
-	if w.By == traces.ByChannel || w.By == traces.ByLook {
+	if w.By.Outside() {
 		d := ev.Detail()
 		r.device, r.endMargin, r.end, r.named = w.Device, w.EndMargin, t.shared([]byte(d.End)), t.shared([]byte(d.Named))
 	}
