@@ -43,6 +43,7 @@ def ways(nvtrace, out, command):
         "all": record("all", "--api=all"),
         "count": record("count", "--api=count"),
         "gpu": record("gpu", "--gpu-times=events"),
+        "tracker": record("tracker", "--gpu-times=tracker"),
         "probe": record("probe", "--gpu-times=probe"),
         "stacks": record("stacks", "--stacks=alloc,sync"),
         "entry": record("entry", "-e", "kernel:* { @ = count(); }"),
@@ -110,7 +111,7 @@ def main():
     ap.add_argument("--nvtrace", default="bin/nvtrace")
     ap.add_argument("--rounds", type=int, default=12)
     ap.add_argument("--steps", type=int, default=10, help="in each round")
-    ap.add_argument("--only", action="append", help="of the ways alone, nvtrace, api, all, count, gpu, probe, stacks, entry (a counter in each kernel), exit (two), profiler; may be repeated")
+    ap.add_argument("--only", action="append", help="of the ways alone, nvtrace, api, all, count, gpu, tracker, probe, stacks, entry (a counter in each kernel), exit (two), profiler; may be repeated")
     ap.add_argument("--out", default="/tmp/times")
     ap.add_argument("--command", default=f"python3 {os.path.join(HERE, 'stacks', 'train.py')} --serve")
     ap.add_argument("--graph", action="store_true")
@@ -155,11 +156,11 @@ def main():
         slow = sorted({m[1] for line in p.err for m in [re.search(r'hooked by a breakpoint" error="function not patchable: (.*?)"$', line.rstrip())] if m})
         if slow:
             print(f"    {len(slow)} functions by breakpoints: " + "; ".join(slow)[:600])
-        notes = [n for n in d.get("notes", []) if "without a time" in n]
+        notes = [n for n in d.get("notes", []) if "without a time" in n or "without:" in n]
         if notes:
             print("    " + notes[0][:200])
         found[p.name] = d
-    for name in "gpu", "probe":
+    for name in "gpu", "tracker", "probe":
         if name not in found:
             continue
         k = kernels(found[name])

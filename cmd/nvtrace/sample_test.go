@@ -117,6 +117,68 @@ func TestSampledViews(t *testing.T) {
 	}
 }
 
+// TestTrackerViews reads works that are joined to their calls: all is as by events, and says whence it is.
+func TestTrackerViews(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "run.nvt")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := traces.NewFileWriter(f, &traces.Header{Schema: traces.SchemaVersion, Start: 1e18, Argv: []string{"train"}, PID: 7, API: "driver"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Write(&traces.Event{Kind: traces.KindExec, PID: 7, TID: 7, FD: -1, Path: "/bin/train", Argv: []string{"train"}})
+	const lib = "/lib/libcuda.so.1"
+	for i := range int64(20) {
+		begin := 1e6 * i
+		w.Write(&traces.Event{Kind: traces.KindCall, PID: 7, TID: 8, FD: -1, Name: "cuLaunchKernel", Path: lib, Time: begin, Args: [6]uint64{0xf1}})
+		w.Write(&traces.Event{Kind: traces.KindReturn, PID: 7, TID: 8, FD: -1, Name: "cuLaunchKernel", Path: lib, Time: begin, Dur: 5_000})
+		ev := traces.Event{PID: 7, TID: 8, FD: -1, Time: begin + 900_000, Name: "cuLaunchKernel", Path: lib, Data: `{"grid":[7,1,1],"block":[32,1,1],"named":"launch","end":"next"}`}
+		want := traces.Work{By: traces.ByTracker, Call: begin, Device: 1, Stream: 0x77, Start: begin + 9_000, Dur: 400_000, Margin: 40, EndMargin: 700, Subject: 0xf1}
+		ev.SetWork(&want)
+		if got := ev.Work(); got != want {
+			t.Fatalf("%+v is written, %+v read", want, got)
+		}
+		w.Write(&ev)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	trace := filepath.Join(dir, "p.perfetto")
+	for _, tt := range []struct {
+		words []string
+		want  []string
+	}{
+		{[]string{"report", file}, []string{"20 kernels and copies on 1 stream of GPU 1", "     20  8.00 ms   400 µs", "while the thread with its next work was"}},
+		{[]string{"report", "--json", file}, []string{`"by": "tracker"`, `"device": 1`}},
+		{[]string{"log", "--api", file}, []string{"--- GPU: cuLaunchKernel from 0.000009 s on, for 400µs, on stream 0x77, by the channel ---"}},
+		{[]string{"export", "--format", "jsonl", file}, []string{`"device":1,"end_margin":700,"named":"launch","end":"next"`}},
+		{[]string{"export", "--format", "parquet", "-o", filepath.Join(dir, "tables"), file}, nil},
+		{[]string{"export", "--format", "perfetto", "-o", trace, file}, nil},
+	} {
+		text, errs, status := runWords(t, tt.words...)
+		if status != exitOK {
+			t.Fatalf("%q: status %d, %s", tt.words, status, errs)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q has no %q:\n%s", tt.words, want, text)
+			}
+		}
+	}
+	b, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"GPU, stream 0x77", "times from", "after the call began, ns", "end may be off by, ns"} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("the timeline has no %q", want)
+		}
+	}
+}
+
 // TestSampleWords tries command lines of nvtrace sample.
 func TestSampleWords(t *testing.T) {
 	for _, tt := range []struct {

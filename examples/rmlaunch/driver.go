@@ -64,11 +64,16 @@ func (d *driver) closeNode(path string, fd int) error {
 	return nil
 }
 
+// lacks says that the driver's release has no structure, class or the like.
+func (d *driver) lacks(kind, name string) error {
+	return fmt.Errorf("driver %v has no %s %s (by the tables of %v)", d.abi.Asked(), kind, name, d.abi.Version())
+}
+
 // record makes one of the driver's structures.
 func (d *driver) record(name string, f fields) (record, error) {
 	layout := d.abi.Struct(name)
 	if layout == nil {
-		return record{}, fmt.Errorf("driver %v has no structure %s", d.abi.Version(), name)
+		return record{}, d.lacks("structure", name)
 	}
 	r := newRecord(layout)
 	return r, r.set(f)
@@ -98,7 +103,7 @@ func (d *driver) escape(fd int, nr uint32, what string, r record) error {
 func (d *driver) alloc(parent handle, class string, f fields) (handle, record, error) {
 	c := d.classNamed(class)
 	if c == nil {
-		return 0, record{}, fmt.Errorf("driver %v has no class %s", d.abi.Version(), class)
+		return 0, record{}, d.lacks("class", class)
 	}
 	d.last++
 	object := d.last
@@ -205,7 +210,7 @@ func (d *driver) openControl() (err error) {
 func (d *driver) newClient() error {
 	root := d.classNamed("NV01_ROOT_CLIENT")
 	if root == nil {
-		return errors.New("no class NV01_ROOT_CLIENT")
+		return d.lacks("class", "NV01_ROOT_CLIENT")
 	}
 	r, err := d.record("NVOS21_PARAMETERS", fields{"hClass": root.ID})
 	if err != nil {
@@ -252,7 +257,7 @@ func (d *driver) findGPU(minor int) error {
 	const maxCards = 32 // NV_MAX_DEVICES
 	layout := d.abi.Struct("nv_ioctl_card_info_t")
 	if layout == nil {
-		return errors.New("no structure nv_ioctl_card_info_t")
+		return d.lacks("structure", "nv_ioctl_card_info_t")
 	}
 	all := record{layout, make([]byte, maxCards*layout.Size)}
 	if err := d.sys.ioctl(d.ctl, rm.EscCardInfo, all.b); err != nil {
@@ -288,7 +293,11 @@ func (d *driver) findGPU(minor int) error {
 		_, err = d.control(d.client, "NV0000_CTRL_CMD_GPU_ATTACH_IDS", fields{"gpuIds[0]": d.gpuID, "gpuIds[1]": uint32(0xffffffff)})
 		return err
 	}
-	return errors.Join(append([]error{errors.New("no GPU")}, refused...)...)
+	none := fmt.Errorf("driver %v has no GPU that can be opened", d.abi.Asked())
+	if minor >= 0 {
+		none = fmt.Errorf("driver %v has no GPU /dev/nvidia%d that can be opened", d.abi.Asked(), minor)
+	}
+	return errors.Join(append([]error{none}, refused...)...)
 }
 
 // openGPU opens the GPU's node for this client.

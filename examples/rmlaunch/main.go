@@ -65,6 +65,7 @@ type options struct {
 	gpu     int
 	n       int
 	wait    time.Duration
+	hold    time.Duration
 }
 
 const maxElements = 1 << 24
@@ -77,11 +78,12 @@ func run(sys system, args []string, stdout, stderr io.Writer) error {
 	fs.IntVar(&o.gpu, "gpu", -1, "use the GPU of /dev/nvidia`N`; -1: the first that can be opened")
 	fs.IntVar(&o.n, "n", 100_000, "add `N` elements")
 	fs.DurationVar(&o.wait, "wait", 5*time.Second, "give up on the GPU after `TIME`")
+	fs.DurationVar(&o.hold, "hold", 0, "keep the channel for `TIME` after the launch, for nvtrace pushbuffer to look at it")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 || o.n < 1 || o.n > maxElements {
-		return fmt.Errorf("usage: rmlaunch [-v] [-gpu N] [-n N] [-wait TIME], N of -n from 1 to %d", maxElements)
+		return fmt.Errorf("usage: rmlaunch [-v] [-gpu N] [-n N] [-wait TIME] [-hold TIME], N of -n from 1 to %d", maxElements)
 	}
 	log := io.Discard
 	if o.verbose {
@@ -117,5 +119,6 @@ func launch(sys system, log io.Writer, o *options) (text string, err error) {
 		return "", err
 	}
 	d.logf("from the doorbell to the semaphore: %v", took)
+	time.Sleep(o.hold)
 	return fmt.Sprintf("driver %v, %s, %s: %d elements are right", d.abi.Asked(), g.kernel.arch, title(g.compute), o.n), nil
 }

@@ -58,6 +58,8 @@ type Submission struct {
 	Empty int64
 	// Anew: submissions before it have not been read, and nobody knows how many.
 	Anew bool
+	// First: it is the first of the channel, of which all are told of then.
+	First bool
 }
 
 // A Span is work that a GPU did, with times of the host's clock.
@@ -140,6 +142,8 @@ type line struct {
 	empty   int64               // when nothing was in it but what is decoded: it was read from then on
 	emptied int64               // and until then; 0: something was told of since
 	anew    bool                // no submission was told of since the channel was joined
+	joined  bool                // once before
+	first   bool                // what is told of next is the first of the channel
 	moved   int64               // when the tracker moved last
 	ended   int64               // host time at which the latest copy ended
 	scratch []byte
@@ -298,7 +302,8 @@ func (w *Watch) join(l *line) {
 	for i := range l.pending {
 		w.drop(&l.pending[i])
 	}
-	pieces, err := l.pieces(w.memory, u, lookDepth)
+	depth, _ := w.deep()
+	pieces, err := l.pieces(w.memory, u, int(depth))
 	if err != nil {
 		return
 	}
@@ -323,6 +328,10 @@ func (w *Watch) join(l *line) {
 	}
 	w.pages.want(l.tracker, true)
 	l.value, l.time = binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint64(b[8:])
+	if whole := len(pieces) == int(u.GPPut) && len(pieces) < int(depth); whole && !l.joined {
+		w.tellAll(l)
+	}
+	l.joined = true
 	// What was passed before the latest is over, or will be missed.
 	l.pending = slices.DeleteFunc(l.pending, func(s submission) bool { return int32(l.value-s.payload) > 0 })
 	for i := range l.pending {
@@ -338,12 +347,31 @@ func (w *Watch) tell(l *line, s *submission, passed bool) {
 	}
 	w.ids++
 	s.id = w.ids
-	found := Submission{ID: s.id, Channel: l.number, Device: l.Device, Work: s.work, After: l.empty, Before: w.Now(), Empty: l.emptied, Anew: l.anew}
+	found := Submission{ID: s.id, Channel: l.number, Device: l.Device, Work: s.work, After: l.empty, Before: w.Now(), Empty: l.emptied, Anew: l.anew, First: l.first}
 	if passed {
 		found.Before = min(found.Before, w.shown)
 	}
 	l.anew, l.emptied = false, 0
 	w.Found(&found)
+}
+
+// tellAll tells of all that a channel was ever given.
+func (w *Watch) tellAll(l *line) {
+	empty := l.empty
+	l.empty, l.emptied = 0, 0
+	first := true
+	for i := range l.pending {
+		s := &l.pending[i]
+		if s.has {
+			l.first = first
+			w.tell(l, s, false)
+			l.first, first = false, false
+		}
+		if int32(l.value-s.payload) > 0 {
+			w.drop(s)
+		}
+	}
+	l.empty, l.emptied = empty, w.Now()
 }
 
 // drop tells that nothing more will be told of a submission.

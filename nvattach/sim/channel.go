@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -71,6 +72,7 @@ type channels struct {
 	system         [][]byte
 	names          []byte
 	next           []int // channel of each device
+	free           [][]*gpuChannel
 	programs       map[string]uint64
 	namesTop       int
 }
@@ -116,7 +118,7 @@ func (p *Process) openChannels() {
 		c.system = append(c.system, share(systemFile, systemBase+uint64(i)*systemStep, systemSize))
 	}
 	c.names = share(namesFile, namesBase, namesSize)
-	c.next = make([]int, len(p.devices))
+	c.next, c.free = make([]int, len(p.devices)), make([][]*gpuChannel, len(p.devices))
 	c.opened, c.failed = err == nil, err != nil // something of the program's is there: it has no channels to see
 }
 
@@ -161,8 +163,18 @@ func (p *Process) channelOf(s *stream) *gpuChannel {
 	p.openChannels()
 	c := &p.channels
 	device := s.ctx.dev.ordinal
-	if !c.opened || c.next[device] == maxChannels {
-		s.unseen = c.opened
+	if !c.opened {
+		return nil
+	}
+	for i, g := range c.free[device] { // of a stream that was destroyed, when it has done all
+		if g.idle() {
+			c.free[device] = slices.Delete(c.free[device], i, i+1)
+			s.channel = g
+			return g
+		}
+	}
+	if c.next[device] == maxChannels {
+		s.unseen = true
 		return nil
 	}
 	i := c.next[device]
@@ -172,8 +184,34 @@ func (p *Process) channelOf(s *stream) *gpuChannel {
 		system: c.system[device][i*pushSize:][:pushSize], base: systemBase + uint64(device)*systemStep + uint64(i)*pushSize,
 		pieces: map[uint32]piece{},
 	}
+	g.begin()
 	s.channel = g
 	return g
+}
+
+// begin submits what libcuda does first: it says which engines subchannels speak to.
+func (g *gpuChannel) begin() {
+	g.writer.Bind(computeClass, computeSubchannel)
+	g.writer.Release(computeClass, computeSubchannel, channel.Semaphore{Address: g.base, Payload: 1})
+	g.submit(0)
+	g.pass(0)
+	g.end(0)
+}
+
+// idle reports whether all that was submitted is over.
+func (g *gpuChannel) idle() bool {
+	g.under = slices.DeleteFunc(g.under, (*operation).over)
+	return len(g.under) == 0
+}
+
+// endChannel gives a stream's channel to others.
+func (p *Process) endChannel(s *stream) {
+	if s.channel != nil {
+		c := &p.channels
+		device := s.ctx.dev.ordinal
+		c.free[device] = append(c.free[device], s.channel)
+		s.channel, s.unseen = nil, true
+	}
 }
 
 // program returns the address that a kernel's first instruction is said to have. Its name stands where libcuda has
@@ -267,7 +305,14 @@ func (p *Process) push(s *stream, o *operation, launches []*launch, waits []chan
 		g.launch(l, programs[i], slot*seenNodes+i, release)
 	}
 	w.Release(computeClass, computeSubchannel, channel.Semaphore{Address: g.base, Payload: uint64(n + 1)})
-	size := 4 * len(w.Words)
+	g.submit(slot)
+	return g, n, done
+}
+
+// submit puts what was written into the ring.
+func (g *gpuChannel) submit(slot int) {
+	w := &g.writer
+	n, size := g.put, 4*len(w.Words)
 	if g.at+size > piecesSize {
 		g.at = 0
 	}
@@ -285,7 +330,6 @@ func (p *Process) push(s *stream, o *operation, launches []*launch, waits []chan
 	g.pieces[n] = piece{g.base + uint64(at+size), size, slot}
 	g.put++
 	binary.LittleEndian.PutUint32(g.userd[channel.GPPutOffset:], g.put%ringEntries)
-	return g, n, done
 }
 
 // launch writes the launch of one kernel: constants, QMD, start.

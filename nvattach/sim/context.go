@@ -118,6 +118,9 @@ func (c *call) destroy(x *cudaContext) {
 	for m := range x.modules {
 		m.unload()
 	}
+	for s := range x.streams {
+		c.p.endChannel(s)
+	}
 	for h, o := range c.p.objects {
 		switch o := o.(type) {
 		case *stream:

@@ -116,6 +116,7 @@ func (c *call) destroyStream(h uint64) result {
 		x.legacy.last = c.p.enqueue(&stream{ctx: x, nonblocking: true, last: s.last}, []*operation{x.lastLegacy()}, nil)
 	}
 	delete(s.ctx.streams, s)
+	c.p.endChannel(s)
 	return success
 }
 

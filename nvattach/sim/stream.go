@@ -79,6 +79,7 @@ type stream struct {
 func (p *Process) newStream(x *cudaContext, nonblocking bool) *stream {
 	s := &stream{ctx: x, nonblocking: nonblocking, id: p.sim.ids.Add(1)}
 	x.streams[s] = true
+	p.channelOf(s) // before its first launch, so that nvtrace knows of it
 	return s
 }
 

@@ -592,7 +592,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		Report: func(text string) { r.Note(nil, text) },
 	}
 	if s.f.gpuTimes == timesByTracker {
-		t := trackers.New(r)
+		t := trackers.New(r, s.f.pid() == 0)
 		o.Submitted, o.Driver = t.Record, t.Begin
 		list = append(list, t.Extension())
 	}

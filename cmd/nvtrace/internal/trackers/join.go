@@ -37,9 +37,10 @@ func (l *Launch) stream() streamKey {
 // if it came into the ring during the call, if grid and block are the same, and if the kernel's address and the
 // channel are those of the function's and the stream's other launches. No other launch may be like that, or only such
 // as are behind it in the same stream; then the launch before it in the stream must be that of the submission before, or
-// it must be the first one since the channel was empty. What is not known in this way is counted.
+// it must be the first one since the channel was empty, or at all. What is not known in this way is counted.
 type join struct {
-	done func(*Launch, *channels.Span) // a launch has its times
+	done  func(*Launch, *channels.Span) // a launch has its times
+	whole bool                          // all launches of the process are here, from the first
 
 	streams  map[streamKey]*stream
 	behind   int64 // all launches that began before are here
@@ -225,7 +226,7 @@ func (j *join) judge(x *submission) {
 			one = one && s == of
 		}
 	}
-	if matching == 1 || matching > 1 && one && !of.queue[at].Unsure && (of.synced[x.Channel] && !x.Anew || of.first(at, x)) {
+	if matching == 1 || matching > 1 && one && !of.queue[at].Unsure && (of.synced[x.Channel] && !x.Anew || of.first(at, x) || x.First && j.whole && at == 0) {
 		j.take(of, at, x)
 		return
 	}

@@ -138,3 +138,22 @@ func TestJoinMissed(t *testing.T) {
 	b.missed(9)
 	b.check(t, Counts{Unseen: 1})
 }
+
+// TestJoinFirst: where all launches and all submissions are known from the first, they are the same.
+func TestJoinFirst(t *testing.T) {
+	for _, whole := range []bool{true, false} {
+		b := newBench()
+		b.whole = whole
+		for i := range int64(3) {
+			b.call(0xf1+uint64(i), 7, 32, 100*i)
+		}
+		b.find(0, 0x1000, 32, 0, 390, func(s *channels.Submission) { s.Anew, s.First = true, true })
+		b.find(0, 0x2000, 32, 0, 390, nil)
+		b.find(0, 0x3000, 32, 0, 390, nil)
+		if whole {
+			b.check(t, Counts{Timed: 3}, "0@390", "100000@390", "200000@390")
+		} else {
+			b.check(t, Counts{Unjoined: 3})
+		}
+	}
+}

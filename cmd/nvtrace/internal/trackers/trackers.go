@@ -22,6 +22,7 @@ import (
 // Times has the launches of a run's processes timed.
 type Times struct {
 	recorder *record.Recorder
+	whole    bool // processes are traced from their beginning
 
 	mu        sync.Mutex
 	processes map[int]*process
@@ -34,9 +35,9 @@ type Times struct {
 
 type thread struct{ pid, tid int }
 
-// New returns what times the launches of a recorder's processes.
-func New(r *record.Recorder) *Times {
-	return &Times{recorder: r, processes: map[int]*process{}, ended: map[int]int64{}, open: map[thread][]*Launch{}, capturing: map[int]int{}}
+// New returns what times the launches of a recorder's processes. whole says that they are traced from their beginning.
+func New(r *record.Recorder, whole bool) *Times {
+	return &Times{recorder: r, whole: whole, processes: map[int]*process{}, ended: map[int]int64{}, open: map[thread][]*Launch{}, capturing: map[int]int{}}
 }
 
 // Extension has processes that end forgotten, and says at the end which launches have no times.
@@ -215,6 +216,7 @@ func (t *Times) process(pid int, when int64) *process {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &process{of: t, pid: pid, stop: stop, ended: make(chan struct{}), details: map[detail]string{}, send: t.recorder.Send}
 	p.join = newJoin(p.done)
+	p.join.whole = t.whole
 	t.processes[pid] = p
 	go func() {
 		defer close(p.ended)
