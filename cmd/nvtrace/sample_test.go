@@ -151,7 +151,7 @@ func TestTrackerViews(t *testing.T) {
 		words []string
 		want  []string
 	}{
-		{[]string{"report", file}, []string{"20 kernels and copies on 1 stream of GPU 1", "     20  8.00 ms   400 µs", "while the thread with its next work was"}},
+		{[]string{"report", file}, []string{"20 kernels and copies on 1 stream of GPU 1", "     20  8.00 ms  400 µs", "while the thread with its next work was"}},
 		{[]string{"report", "--json", file}, []string{`"by": "tracker"`, `"device": 1`}},
 		{[]string{"log", "--api", file}, []string{"--- GPU: cuLaunchKernel from 0.000009 s on, for 400µs, on stream 0x77, by the channel ---"}},
 		{[]string{"export", "--format", "jsonl", file}, []string{`"device":1,"end_margin":700,"named":"launch","end":"next"`}},

@@ -32,6 +32,8 @@ type GPUTime struct {
 	Margin  int64  `json:"margin"` // beginnings may be off by so much from the host's clock, at most
 	// Device is the number of the GPU's node where it is known in place of the context.
 	Device *int32 `json:"device,omitempty"`
+	// Called: streams are those of calls; else, where Device is known, they are the GPU's channels.
+	Called bool `json:"-"`
 	// Idle says what the thread that gave the GPU its next work was doing while it had none, the
 	// longest first.
 	Idle []IdleTime `json:"idle,omitempty"`
@@ -51,7 +53,7 @@ type WorkTime struct {
 	// Probe says that a probe in the kernel noted the times. Of a kernel that was timed by events, too,
 	// these are left out.
 	Probe bool `json:"probe,omitempty"`
-	// By is "channel" where the times are those that GPUs write to channels, and "look" where looks at the
+	// By is "channel" where the times are those that GPUs write to channels, "tracker" where the calls are known, too, and "look" where looks at the
 	// channels were counted in place of works, each of which stands for the time since the one before.
 	By    string `json:"by,omitempty"`
 	Works uint64 `json:"works"`
@@ -215,7 +217,7 @@ func (g *GPUTimes) place(w *pendingWork) {
 		}
 		c = &gpuContext{GPUTime: GPUTime{PID: w.pid, Context: w.Context, First: w.Start, Last: w.Start}, streams: make(map[uint64]struct{}), idle: make(map[string]int64)}
 		if w.By.Outside() {
-			c.Device = &w.Device
+			c.Device, c.Called = &w.Device, w.By.Called()
 		}
 		g.contexts[key] = c
 	}

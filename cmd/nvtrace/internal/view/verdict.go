@@ -615,7 +615,11 @@ func (v *verdict) writeGPU(line func(what, format string, args ...any)) {
 		}
 		switch {
 		case c.Device != nil:
-			where = fmt.Sprintf(" on %s of GPU %d", cli.Counted(uint64(c.Streams), "channel"), *c.Device)
+			what := "channel"
+			if c.Called {
+				what = "stream"
+			}
+			where = fmt.Sprintf(" on %s of GPU %d", cli.Counted(uint64(c.Streams), what), *c.Device)
 		case slices.ContainsFunc(v.GPU.Contexts, func(o api.GPUTime) bool { return o.PID == c.PID && o.Context != c.Context }):
 			where += fmt.Sprintf(" of context %#x", c.Context)
 		}
