@@ -262,7 +262,9 @@ const (
 // witnessNames are the names of works that were seen from outside, as their events have them.
 var witnessNames = [...]string{ByChannel: "channel", ByLook: "look"}
 
-func (w Witness) String() string { return [...]string{"event", "probe", "channel", "look", "tracker"}[w] }
+func (w Witness) String() string {
+	return [...]string{"event", "probe", "channel", "look", "tracker"}[w]
+}
 
 // Outside reports whether the work was seen from outside, and its device is known.
 func (w Witness) Outside() bool { return w == ByChannel || w == ByLook || w == ByTracker }
