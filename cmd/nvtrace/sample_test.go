@@ -159,7 +159,7 @@ func TestTrackerViews(t *testing.T) {
 		{[]string{"export", "--format", "perfetto", "-o", trace, file}, nil},
 	} {
 		text, errs, status := runWords(t, tt.words...)
-		if status != exitOK {
+		if status != cli.ExitOK {
 			t.Fatalf("%q: status %d, %s", tt.words, status, errs)
 		}
 		for _, want := range tt.want {
