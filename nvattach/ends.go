@@ -58,6 +58,3 @@ func (p *Plan) Ended(maps *mapmem.Maps, mem mapmem.Memory, q *PlannedProgram) ([
 	}
 	return list, nil
 }
-
-// where is the register with the number of the place that a program's code is at.
-func (q *PlannedProgram) where(prefix string) string { return "%" + prefix + "where" }

@@ -142,7 +142,12 @@ func (u *unit) forms() map[int32]form {
 		list[n] = u.probeReadStr
 	}
 	u.togetherForms(list)
-	u.extremeForms(list)
+	for n, x := range emit.Extremes {
+		list[n] = func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+			u.code(g).Extreme(x, c, u.obj.Own)
+			return ptx.Arg{}, nil
+		}
+	}
 	return list
 }
 

@@ -63,6 +63,18 @@ type compiledBody struct {
 	fixed  bool // for the memory of this run
 }
 
+// EditCode opens machine code that a GPU is to run for a change. Cubins for sm_100 and later
+// hold the code in a second form (Mercury), of which a driver makes code for other GPUs of
+// the family. For the very GPU that the first form is for, the second one is dropped; for
+// others such a cubin can't be changed.
+func EditCode(cubin []byte, gpu fatbin.Arch) (*fatbin.CubinEditor, error) {
+	c, err := fatbin.ParseCubin(cubin)
+	if err != nil {
+		return nil, err
+	}
+	return fatbin.NewCubinEditor(cubin, &fatbin.CubinEditOptions{DropMercury: c.Arch.SM == gpu.SM})
+}
+
 // cubinCode puts programs into the kernels of a cubin, whose names are given, and returns
 // the new one; nil if no kernel got one. What came of each kernel is noted.
 func (r *rewriting) cubinCode(data []byte, names []string) []byte {

@@ -153,6 +153,9 @@ func (g *weaving) prefix(q *PlannedProgram) string {
 	return g.w.Stem() + "q" + strconv.Itoa(q.counter) + "_"
 }
 
+// where is the register with the number of the place that a program's code is at.
+func (q *PlannedProgram) where(prefix string) string { return "%" + prefix + "where" }
+
 // template writes what is the same at all places like one.
 func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	u := q.unit

@@ -171,10 +171,6 @@ func (m *Maps) HostMap(x *Map) HostMap {
 // SlotBusyHomes is the counter of changes of hashes that gave up waiting for another one.
 const SlotBusyHomes = 0
 
-// hostRing is the least size of a ring on the host: it is emptied from time to time, not
-// when something is in it.
-const hostRing = 1 << 20
-
 // A ClockLine is memory of the host that kernels reach, by which clocks are compared.
 type ClockLine struct {
 	addr uint64

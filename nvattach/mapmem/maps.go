@@ -364,6 +364,10 @@ func (x *Map) lay(m *Maps, o *MapOptions) error {
 	return nil
 }
 
+// hostRing is the least size of a ring on the host: it is emptied from time to time, not
+// when something is in it.
+const hostRing = 1 << 20
+
 func (x *Map) layRing(m *Maps, o *MapOptions) {
 	limit := o.RingBytes
 	if x == m.Print {

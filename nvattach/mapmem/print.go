@@ -2,7 +2,6 @@ package mapmem
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -270,37 +269,6 @@ func pcs(value []byte) (list []uint64) {
 
 // keyType returns the type to print keys with.
 func keyType(d *object.MapDef) btf.Type { return d.Key }
-
-// compareKeys orders keys: numbers by value, structures by their members.
-func compareKeys(d *object.MapDef, a, b []byte) int {
-	return cmp.Or(compareTyped(d.Key, a, b), bytes.Compare(a, b))
-}
-
-// compareTyped compares two values of a type, which may be nil.
-func compareTyped(t btf.Type, a, b []byte) int {
-	switch t := btf.UnderlyingType(t).(type) {
-	case *btf.Struct:
-		for _, m := range t.Members {
-			from := m.Offset.Bytes()
-			size, err := btf.Sizeof(m.Type)
-			if err != nil || m.BitfieldSize > 0 || size < 0 || uint64(from)+uint64(size) > uint64(min(len(a), len(b))) {
-				break
-			}
-			if c := compareTyped(m.Type, a[from:][:size], b[from:][:size]); c != 0 {
-				return c
-			}
-		}
-		return 0
-	case *btf.Int:
-		if t.Encoding == btf.Signed && len(a) <= 8 {
-			return cmp.Compare(values.Signed(a), values.Signed(b))
-		}
-	}
-	if len(a) > 8 {
-		return bytes.Compare(a, b)
-	}
-	return cmp.Compare(values.Unsigned(a), values.Unsigned(b))
-}
 
 func (t *Table) row(b *bytes.Buffer, r *Row) {
 	d := t.Map.Def

@@ -86,26 +86,6 @@ func (r *Reader) prefetch(mem Memory) error {
 // Dropped returns how many records found no room.
 func (r *Reader) Dropped(mem Memory) (uint64, error) { return r.m.ringDropped(mem, r.x) }
 
-// prefetchHeads says that the counters of a ring's parts will be read.
-func (m *Maps) prefetchHeads(mem Memory, x *Map) {
-	if p, ok := mem.(Prefetcher); ok {
-		p.Prefetch(x.Base, x.CopyBytes, object.RingHead/4, x.Ring.Parts)
-	}
-}
-
-func (m *Maps) ringDropped(mem Memory, x *Map) (uint64, error) {
-	m.prefetchHeads(mem, x)
-	var b [8]byte
-	sum := uint64(0)
-	for sm := range x.Ring.Parts {
-		if err := mem.ReadMem(x.Base+uint64(sm)*x.CopyBytes+object.RingDropped, b[:]); err != nil {
-			return 0, fmt.Errorf("ring %s: %w", x.Name, err)
-		}
-		sum += binary.LittleEndian.Uint64(b[:])
-	}
-	return sum, nil
-}
-
 func (r *Reader) drain(mem Memory, sm int, idle bool, fn func(Record)) error {
 	base := r.x.Base + uint64(sm)*r.x.CopyBytes
 	// The dropped are read before the handed out, so that all that are counted

@@ -1,12 +1,17 @@
 package mapmem
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/cilium/ebpf/btf"
+
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/values"
 )
 
 // A Table is what a map held when it was read, in the order of its keys. Ring buffers have none, see
@@ -139,6 +144,26 @@ func addFields(dst, src []byte, fields []AddField) {
 	}
 }
 
+// prefetchHeads says that the counters of a ring's parts will be read.
+func (m *Maps) prefetchHeads(mem Memory, x *Map) {
+	if p, ok := mem.(Prefetcher); ok {
+		p.Prefetch(x.Base, x.CopyBytes, object.RingHead/4, x.Ring.Parts)
+	}
+}
+
+func (m *Maps) ringDropped(mem Memory, x *Map) (uint64, error) {
+	m.prefetchHeads(mem, x)
+	var b [8]byte
+	sum := uint64(0)
+	for sm := range x.Ring.Parts {
+		if err := mem.ReadMem(x.Base+uint64(sm)*x.CopyBytes+object.RingDropped, b[:]); err != nil {
+			return 0, fmt.Errorf("ring %s: %w", x.Name, err)
+		}
+		sum += binary.LittleEndian.Uint64(b[:])
+	}
+	return sum, nil
+}
+
 func (m *Maps) readThreads(mem Memory, t *Table) error {
 	x := t.Map
 	size := uint64(x.Def.ValueSize)
@@ -189,6 +214,37 @@ func (m *Maps) readHash(mem Memory, t *Table) error {
 	}
 	slices.SortFunc(t.Rows, func(a, b Row) int { return compareKeys(x.Def, a.Key, b.Key) })
 	return nil
+}
+
+// compareKeys orders keys: numbers by value, structures by their members.
+func compareKeys(d *object.MapDef, a, b []byte) int {
+	return cmp.Or(compareTyped(d.Key, a, b), bytes.Compare(a, b))
+}
+
+// compareTyped compares two values of a type, which may be nil.
+func compareTyped(t btf.Type, a, b []byte) int {
+	switch t := btf.UnderlyingType(t).(type) {
+	case *btf.Struct:
+		for _, m := range t.Members {
+			from := m.Offset.Bytes()
+			size, err := btf.Sizeof(m.Type)
+			if err != nil || m.BitfieldSize > 0 || size < 0 || uint64(from)+uint64(size) > uint64(min(len(a), len(b))) {
+				break
+			}
+			if c := compareTyped(m.Type, a[from:][:size], b[from:][:size]); c != 0 {
+				return c
+			}
+		}
+		return 0
+	case *btf.Int:
+		if t.Encoding == btf.Signed && len(a) <= 8 {
+			return cmp.Compare(values.Signed(a), values.Signed(b))
+		}
+	}
+	if len(a) > 8 {
+		return bytes.Compare(a, b)
+	}
+	return cmp.Compare(values.Unsigned(a), values.Unsigned(b))
 }
 
 // readValues reads the values of rows whose slots are counted from first on.

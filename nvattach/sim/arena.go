@@ -27,6 +27,9 @@ func simulated(addr uint64) bool {
 	return addr >= deviceBase && addr < deviceEnd || addr >= hostBase && addr < hostEnd
 }
 
+// userAllocation is the name of regions that the program allocated itself.
+const userAllocation = "allocation"
+
 // A regionKind says what an allocation is, which decides where its bytes are, who may
 // use its address, and which call frees it.
 type regionKind uint8
@@ -438,20 +441,6 @@ func (a *Arena) adopt(addr, size uint64) (*region, error) {
 	a.used += size
 	a.insert(r)
 	return r, nil
-}
-
-// Allocations returns the memory that the program has allocated on its GPUs, managed memory
-// too.
-func (p *Process) Allocations() (list []emu.Region) {
-	a := p.arena
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	for _, r := range a.regions {
-		if r.Name == userAllocation && (r.kind == deviceMemory || r.kind == managedMemory || r.kind == mappedMemory) {
-			list = append(list, r.Region)
-		}
-	}
-	return list
 }
 
 // overlaps reports whether any region has bytes in [addr, addr+size).

@@ -8,9 +8,6 @@ import (
 	"nvtrace/ptx/emu"
 )
 
-// userAllocation is the name of regions that the program allocated itself.
-const userAllocation = "allocation"
-
 // allocate allocates memory for the program and writes its address to out. Allocations are
 // aligned to 512 bytes, as those of the driver are.
 func (c *call) allocate(out, size uint64, kind regionKind, flags uint32) (*region, result) {

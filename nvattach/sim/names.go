@@ -16,13 +16,6 @@ var libFS embed.FS
 // libraryNames are the files, by their number on the wire.
 var libraryNames = []string{"libcuda.so.1", "libcudart.so.12", "libcudart.so.13"}
 
-// The numbers of the libraries.
-const (
-	libCUDA     = 0
-	libCudart12 = 1
-	libCudart13 = 2
-)
-
 // An entry is an exported function of a library.
 type entry struct {
 	name    string

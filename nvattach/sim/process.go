@@ -355,3 +355,17 @@ func (p *Process) text(s string) uint64 {
 	p.strTop += n
 	return p.strings[s]
 }
+
+// Allocations returns the memory that the program has allocated on its GPUs, managed memory
+// too.
+func (p *Process) Allocations() (list []emu.Region) {
+	a := p.arena
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, r := range a.regions {
+		if r.Name == userAllocation && (r.kind == deviceMemory || r.kind == managedMemory || r.kind == mappedMemory) {
+			list = append(list, r.Region)
+		}
+	}
+	return list
+}

@@ -171,7 +171,7 @@ func rtDevices(lib int) map[string]handler {
 		if c.arg(0) == 0 {
 			return errInvalidValue
 		}
-		c.write(c.arg(0), c.deviceProp(d, lib))
+		c.write(c.arg(0), c.p.sim.gpu.deviceProp(d.ordinal, lib))
 		return success
 	}
 	m := map[string]handler{

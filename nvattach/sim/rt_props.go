@@ -141,17 +141,16 @@ func properties() []property {
 	}
 }
 
-// deviceProp builds a cudaDeviceProp. What no attribute has is the name at 0, the UUID at 256 and the
+// deviceProp builds a cudaDeviceProp of a library. What no attribute has is the name at 0, the UUID at 256 and the
 // memory at 288; the LUID, of Windows alone, stays 0.
-func (c *call) deviceProp(d *device, lib int) []byte {
+func (g *GPU) deviceProp(ordinal, lib int) []byte {
 	size := propSize12
 	if lib == libCudart13 {
 		size = propSize13
 	}
 	b := make([]byte, size)
-	g := &c.p.sim.gpu
 	copy(b[:255], g.Name)
-	u := g.uuid(d.ordinal)
+	u := g.uuid(ordinal)
 	copy(b[256:], u[:])
 	binary.LittleEndian.PutUint64(b[288:], g.Memory)
 	for _, m := range properties() {
@@ -162,7 +161,7 @@ func (c *call) deviceProp(d *device, lib int) []byte {
 		if at < 0 {
 			continue
 		}
-		v, _ := g.attribute(m.attr, d.ordinal)
+		v, _ := g.attribute(m.attr, ordinal)
 		if m.size == 8 {
 			binary.LittleEndian.PutUint64(b[at:], uint64(v))
 		} else {

@@ -351,14 +351,8 @@ func TestProperties(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	p, err := newProcess(s, os.Getpid(), "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.arena.close()
-	c := &call{p: p}
 	for lib, size := range map[int]int{libCudart12: 1032, libCudart13: 1008} {
-		b := c.deviceProp(p.devices[0], lib)
+		b := s.gpu.deviceProp(0, lib)
 		word := func(off int) int { return int(b[off]) | int(b[off+1])<<8 | int(b[off+2])<<16 | int(b[off+3])<<24 }
 		if len(b) != size || !strings.HasPrefix(string(b), "NVIDIA H200\x00") {
 			t.Errorf("library %d: %d bytes, %q", lib, len(b), b[:16])

@@ -35,6 +35,13 @@ const (
 	replyData   = 2048
 )
 
+// The numbers of the libraries.
+const (
+	libCUDA     = 0
+	libCudart12 = 1
+	libCudart13 = 2
+)
+
 // The kinds of requests.
 const (
 	kindHello  = 1 // args: own stubs, libcuda's stubs, 1 if CUDA was initialised before a fork, session before it, 1 if threads can be made, a number of this image

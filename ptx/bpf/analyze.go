@@ -160,24 +160,3 @@ func (a *analysis) clamp(b int, s *state) bool {
 	}
 	return true
 }
-
-// flow runs block b and returns the states at the start of its successors, nil
-// for ways that are never taken.
-func (a *analysis) flow(b int) ([]*state, error) {
-	s := a.in[b].clone()
-	blk := &a.cfg.blocks[b]
-	var fx effect
-	for i := blk.first; i <= blk.last; i++ {
-		if err := a.step(s, i, &fx); err != nil {
-			return nil, err
-		}
-	}
-	switch a.ops[blk.last].kind {
-	case opJump:
-		taken, next, err := a.branch(s, blk.last)
-		return []*state{taken, next}, err
-	case opMay:
-		return []*state{s, s.clone()}, nil
-	}
-	return []*state{s}, nil
-}

@@ -9,6 +9,24 @@ import (
 	"nvtrace/ptx"
 )
 
+// Verified is a program that was proven safe in its Env. It is safe for
+// concurrent use.
+type Verified struct {
+	p       *Program
+	env     *Env
+	nodes   []node
+	coder   coder
+	remap   [classes][]int32 // register numbers to those that are written
+	count   [classes]int32   // of those
+	fails   bool
+	never   bool // a helper does not come back
+	slotted bool // values are where Site.Slot says
+	vague   bool // what is returned is a number on some paths only
+	why     reg  // index in Report.Ends
+	fields  []int
+	report  Report
+}
+
 // A Gen is the code of one program at one site while it is being written.
 type Gen struct {
 	*ptx.Builder // the code so far; what is written is added to it

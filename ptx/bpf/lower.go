@@ -63,7 +63,6 @@ func lower(a *analysis) *lowering {
 	sweep(l.nodes, &l.coder)
 	l.once()
 	l.spread()
-	l.account()
 	return l
 }
 

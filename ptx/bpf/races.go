@@ -6,18 +6,6 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// A Race is a value of a map that a program reads and writes back changed: what other
-// threads write in between is lost.
-type Race struct {
-	Map      int // index in Env.Maps
-	Insn     int // of the store, or of the call that writes, in Program.Insns
-	Call     bool
-	Size     int       // bytes that are written
-	Op       asm.ALUOp // what the store's register was calculated by last; asm.InvalidALUOp if that is not known
-	Source   string    // the source line, "" if the object has none
-	Position string    // its file and number, "" if the object does not say
-}
-
 // racesAtOnce is how many loads are followed at once.
 const racesAtOnce = 64
 

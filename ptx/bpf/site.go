@@ -3,6 +3,8 @@ package bpf
 import (
 	"strconv"
 
+	"github.com/cilium/ebpf/asm"
+
 	"nvtrace/ptx"
 )
 
@@ -115,6 +117,18 @@ func (e *End) Where() string {
 		return e.Position
 	}
 	return "instruction " + strconv.Itoa(e.Insn)
+}
+
+// A Race is a value of a map that a program reads and writes back changed: what other
+// threads write in between is lost.
+type Race struct {
+	Map      int // index in Env.Maps
+	Insn     int // of the store, or of the call that writes, in Program.Insns
+	Call     bool
+	Size     int       // bytes that are written
+	Op       asm.ALUOp // what the store's register was calculated by last; asm.InvalidALUOp if that is not known
+	Source   string    // the source line, "" if the object has none
+	Position string    // its file and number, "" if the object does not say
 }
 
 // A MapUse says how a program uses a map.

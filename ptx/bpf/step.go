@@ -356,6 +356,27 @@ func signedDivision(mod bool, x, y num) num {
 	return anyNum
 }
 
+// flow runs block b and returns the states at the start of its successors, nil
+// for ways that are never taken.
+func (a *analysis) flow(b int) ([]*state, error) {
+	s := a.in[b].clone()
+	blk := &a.cfg.blocks[b]
+	var fx effect
+	for i := blk.first; i <= blk.last; i++ {
+		if err := a.step(s, i, &fx); err != nil {
+			return nil, err
+		}
+	}
+	switch a.ops[blk.last].kind {
+	case opJump:
+		taken, next, err := a.branch(s, blk.last)
+		return []*state{taken, next}, err
+	case opMay:
+		return []*state{s, s.clone()}, nil
+	}
+	return []*state{s}, nil
+}
+
 // branch returns the states behind a conditional jump, nil for the way that is
 // never taken.
 func (a *analysis) branch(s *state, i int) (taken, next *state, err error) {

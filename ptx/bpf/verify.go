@@ -6,24 +6,6 @@ import (
 	"strings"
 )
 
-// Verified is a program that was proven safe in its Env. It is safe for
-// concurrent use.
-type Verified struct {
-	p       *Program
-	env     *Env
-	nodes   []node
-	coder   coder
-	remap   [classes][]int32 // register numbers to those that are written
-	count   [classes]int32   // of those
-	fails   bool
-	never   bool // a helper does not come back
-	slotted bool // values are where Site.Slot says
-	vague   bool // what is returned is a number on some paths only
-	why     reg  // index in Report.Ends
-	fields  []int
-	report  Report
-}
-
 // read returns the operations of p, and env or, if that is nil, an empty one.
 func read(p *Program, env *Env) (*Env, []op, error) {
 	if env == nil {
@@ -53,6 +35,7 @@ func Verify(p *Program, env *Env) (*Verified, error) {
 		return nil, err
 	}
 	l := lower(a)
+	l.account()
 	if l.unplaced() {
 		return nil, fmt.Errorf("program %s: a key is not known where it is put, or its value not counted", p.Name)
 	}
