@@ -89,9 +89,6 @@ func (q *PlannedProgram) summed(s *sum, field int) bool {
 	return s.field && s.what.known()
 }
 
-// keyed reports whether some of the sums are of keys that have places.
-func keyed(list []sum) bool { return slices.ContainsFunc(list, func(s sum) bool { return s.slot > 0 }) }
-
 // mostSums bounds the additions of a program: each takes a parameter of a Body.
 const mostSums = 8
 

@@ -73,7 +73,7 @@ type paragraph struct {
 }
 
 func (p *paragraph) add(line int, text string) {
-	for _, w := range strings.Fields(text) {
+	for w := range strings.FieldsSeq(text) {
 		p.words, p.lines = append(p.words, w), append(p.lines, line)
 	}
 }

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -56,9 +57,7 @@ func (l *lowering) slots() {
 	in[0] = map[reg]arg{}
 	walk := func(i int, see func(k int, held map[reg]arg)) map[reg]arg {
 		held := make(map[reg]arg, len(in[i]))
-		for r, x := range in[i] {
-			held[r] = x
-		}
+		maps.Copy(held, in[i])
 		for k := spans[i].from; k < spans[i].to; k++ {
 			n := &l.nodes[k]
 			if see != nil {

@@ -32,8 +32,8 @@ type liveReport struct {
 const liveNote = "Which object a mapping shows is not in /proc: the driver ties it to the open file when the program maps it. " +
 	"Record the program from its start (nvtrace -o run.nvt -- command), then nvtrace maps run.nvt names objects."
 
-// LiveMaps lists the device memory that a running process maps.
-func LiveMaps(e *cli.Env, pid int, asJSON *cli.OptString) int {
+// Maps lists the device memory that a running process maps.
+func Maps(e *cli.Env, pid int, asJSON *cli.OptString) int {
 	maps, err := proc.Maps(pid)
 	if err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)

@@ -136,8 +136,8 @@ func listKinds(e *cli.Env) int {
 	return cli.ExitOK
 }
 
-// ProbeDoc says of a kind of probes what runs there, and with which values.
-func ProbeDoc(kind string) (doc string, ok bool) {
+// Doc says of a kind of probes what runs there, and with which values.
+func Doc(kind string) (doc string, ok bool) {
 	head := ""
 	look := func(name, of, doc string) {
 		if name == kind {

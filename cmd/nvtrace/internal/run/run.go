@@ -108,9 +108,9 @@ func NewFlags(e *cli.Env) *runFlags {
 	return f
 }
 
-// RunVerb traces a program. Every status of its own is one that env(1) keeps
+// Verb traces a program. Every status of its own is one that env(1) keeps
 // from the program's: 125 for a bad command line too.
-func RunVerb(e *cli.Env, args, command []string) int {
+func Verb(e *cli.Env, args, command []string) int {
 	args = pidFlags(e, args, command)
 	f := NewFlags(e)
 	if status, ok := cli.Parse(f.Set, args); !ok {

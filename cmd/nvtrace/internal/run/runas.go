@@ -31,7 +31,7 @@ func runAs(e *cli.Env, verb string, own []string, usage string, args, command []
 		}
 		return e.Fail(cli.ExitFailed, "no command; type: nvtrace %s -- command [args]; of a program that runs: its PID, or --all-gpu-processes", verb)
 	}
-	return RunVerb(e, append(own, args...), command)
+	return Verb(e, append(own, args...), command)
 }
 
 // TopVerb shows what processes do, while they do it.

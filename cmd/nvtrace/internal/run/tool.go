@@ -101,7 +101,7 @@ func runTool(e *cli.Env, name string, parameters, args, command []string) int {
 	if !slices.Contains(args, "--summary") {
 		words = append(words, "-q")
 	}
-	return RunVerb(e, append(words, args...), command)
+	return Verb(e, append(words, args...), command)
 }
 
 func listTools(e *cli.Env) int {

@@ -28,7 +28,7 @@ type verb struct {
 
 func verbs() []verb {
 	return []verb{
-		{"run", "[flags] -- command [args]", "trace a program (the default)", run.RunVerb},
+		{"run", "[flags] -- command [args]", "trace a program (the default)", run.Verb},
 		{"tool", "[NAME [PARAMETER...] [flags] -- command [args]] | --source NAME", "answer a common question by a ready-made program; alone: list them", run.ToolVerb},
 		{"list", "[KIND:GLOB [FILE...] [-- command]]", "list what can be probed: kernels of a program, functions, device calls", probe.ListVerb},
 		{"doctor", "[FILE...] [-- command]", "say what works on this machine, and what to type for the rest", live.DoctorVerb},
@@ -101,7 +101,7 @@ func main2(e *cli.Env, words []string) int {
 		return versionVerb(e, args[1:], command)
 	}
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || cli.IsPID(args[0]) {
-		return run.RunVerb(e, args, command)
+		return run.Verb(e, args, command)
 	}
 	for _, v := range verbs() {
 		if v.name == args[0] {
@@ -113,7 +113,7 @@ func main2(e *cli.Env, words []string) int {
 	}
 	if probe.ScriptFile(args[0]) {
 		args, command = probe.ScriptCommand(words)
-		return run.RunVerb(e, args, command)
+		return run.Verb(e, args, command)
 	}
 	return noVerb(e, args[0], words)
 }
@@ -226,7 +226,7 @@ func helpVerb(e *cli.Env, args []string) int {
 				return cli.ExitOK
 			}
 		}
-		if doc, ok := probe.ProbeDoc(args[0]); ok {
+		if doc, ok := probe.Doc(args[0]); ok {
 			if _, err := io.WriteString(e.Stdout, doc); err != nil {
 				return e.Fail(cli.ExitFailed, "%v", err)
 			}
@@ -295,5 +295,5 @@ func MapsVerb(e *cli.Env, args, command []string) int {
 	if len(args) > 0 && args[0] == "pin" {
 		return run.PinVerb(e, args[1:])
 	}
-	return objects.MapsOf(e, args, command, live.LiveMaps)
+	return objects.MapsOf(e, args, command, live.Maps)
 }
