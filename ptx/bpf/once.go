@@ -96,32 +96,34 @@ func (g *Gen) once() {
 	if g.site.Once == OfThread {
 		return
 	}
-	special := func(name string) ptx.Arg {
-		r := g.Reg(ptx.B32)
-		g.Mov(ptx.U32, r, ptx.Name(name))
-		return r
-	}
-	product := func(name string) ptx.Arg {
-		w := g.Reg(ptx.B64)
-		g.Line("mul.wide.u32 " + w.String() + ", " + special(name+".x").String() + ", " + special(name+".y").String() + ";")
-		z := g.Reg(ptx.B64)
-		g.Line("cvt.u64.u32 " + z.String() + ", " + special(name+".z").String() + ";")
-		g.Line("mul.lo.u64 " + w.String() + ", " + w.String() + ", " + z.String() + ";")
-		return w
-	}
+	// Few registers: how many a kernel has can decide how many of its blocks fit on a GPU.
+	x, y := g.Reg(ptx.B32), g.Reg(ptx.B32)
+	special := func(r ptx.Arg, name string) { g.Mov(ptx.U32, r, ptx.Name(name)) }
 	place := []string{"%tid.x", "%tid.y", "%tid.z"}
 	if g.site.Once == OfGrid { // most blocks are none that has anything to do
 		place = append([]string{"%ctaid.x", "%ctaid.y", "%ctaid.z"}, place...)
 	}
 	other := g.Reg(ptx.Pred)
 	for len(place) > 0 {
-		some := special(place[0])
+		special(x, place[0])
 		for _, name := range place[1:3] {
-			g.Or(ptx.B32, some, some, special(name))
+			special(y, name)
+			g.Or(ptx.B32, x, x, y)
 		}
-		g.Setp("ne", ptx.U32, other, some, ptx.Imm(0))
+		g.Setp("ne", ptx.U32, other, x, ptx.Imm(0))
 		g.On(other).Bra(g.labelName(labelDone))
 		place = place[3:]
+	}
+	wide := g.Reg(ptx.B64)
+	product := func(name string) ptx.Arg {
+		p := g.Reg(ptx.B64)
+		special(x, name+".x")
+		special(y, name+".y")
+		g.Line("mul.wide.u32 " + p.String() + ", " + x.String() + ", " + y.String() + ";")
+		special(x, name+".z")
+		g.Line("cvt.u64.u32 " + wide.String() + ", " + x.String() + ";")
+		g.Line("mul.lo.u64 " + p.String() + ", " + p.String() + ", " + wide.String() + ";")
+		return p
 	}
 	g.times = product("%ntid")
 	if g.site.Once == OfGrid {
