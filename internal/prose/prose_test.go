@@ -10,7 +10,7 @@ import (
 )
 
 // mostOld is how many pages are still to be rewritten.
-const mostOld = 2
+const mostOld = 1
 
 // TestCheck: what is found, and what is not.
 func TestCheck(t *testing.T) {
