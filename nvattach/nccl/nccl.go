@@ -332,7 +332,7 @@ func (f *Follower) launch(ev *traces.Event, frame *api.Frame) {
 // work takes in what a GPU did.
 func (f *Follower) work(ev *traces.Event) {
 	w := ev.Work()
-	if w.By != traces.ByEvent {
+	if !w.By.Called() {
 		return
 	}
 	f.GPU = true

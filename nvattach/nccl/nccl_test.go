@@ -106,6 +106,22 @@ func TestCollectives(t *testing.T) {
 	}
 }
 
+// TestTracked: times that were seen in the GPU's channels are as good as those of events.
+func TestTracked(t *testing.T) {
+	p := newPlay(1)
+	p.initRank(0xc0, 99, 2, 0)
+	done := p.allReduce(0xc0, 1, 0x55)
+	at := p.now
+	p.enter("cuLaunchKernelEx", driver, nil, 1, 2)(0)
+	ev := &traces.Event{Time: p.now, Name: "cuLaunchKernelEx", Path: driver}
+	ev.SetWork(&traces.Work{By: traces.ByTracker, Call: at, Start: at + 50, Dur: 700, Stream: 0x55, Margin: 1000})
+	p.add(ev)
+	done(0)
+	if o := &p.f.Ops[0]; !p.f.GPU || o.Begin != at+50 || o.End != at+750 {
+		t.Errorf("%+v", o)
+	}
+}
+
 func TestGroup(t *testing.T) {
 	p := newPlay(1)
 	p.initRank(0xc0, 99, 2, 0)

@@ -21,6 +21,7 @@ type made struct {
 	fault                 string
 	rank, from            int  // who has it, and from which step on
 	noGPU                 bool // times of GPUs are not recorded
+	more                  int  // collectives in a step, at once, beside the first; without times of GPUs
 	noise                 int64
 	random                *rand.Rand
 }
@@ -169,6 +170,11 @@ func (m *made) events(rank int, plan []step, ends []int64, emit func(*traces.Eve
 		add(ev)
 		call("cuLaunchKernelExC", madeDriver, x.launched+5000, x.launched+6000, nil, nil, 1, 2)
 		add(traces.Event{Kind: traces.KindReturn, Time: ev.Time, Dur: 4000, Name: "ncclAllReduce", Path: madeNCCL})
+		for k := range m.more {
+			at := at(x.launched + 6100 + int64(k)*200)
+			add(traces.Event{Kind: traces.KindCall, Time: at, Name: "ncclAllReduce", Path: madeNCCL, Mem: stream, Args: [6]uint64{1, 2, 64, 7, 0, 0xc0}})
+			add(traces.Event{Kind: traces.KindReturn, Time: at, Dur: 100, Name: "ncclAllReduce", Path: madeNCCL})
+		}
 		if hang {
 			// It waits for what it has launched.
 			call("cuStreamSynchronize", madeDriver, x.launched+7000, -1, nil, nil, 0x55)
@@ -279,6 +285,19 @@ func TestClocks(t *testing.T) {
 		if host > 0 && (c.Drift > -1000*float64(host) || c.Drift < -3000*float64(host)) {
 			t.Errorf("host %d: drift %f ns a second, want %d", host, c.Drift, -2000*host)
 		}
+	}
+}
+
+// TestManyAtOnce: what ranks wait for in several collectives at a time is lost once.
+func TestManyAtOnce(t *testing.T) {
+	m := &made{ranks: 4, steps: 200, perHost: 4, fault: "sleep", rank: 3, from: 40, noGPU: true, more: 4}
+	r := m.report(nil)
+	if r.By != "arrivals" || len(r.Findings) != 1 {
+		t.Fatalf("by %q: %+v", r.By, r.Findings)
+	}
+	const lost = 160 * madeFault
+	if x := r.Findings[0]; x.Kind != Slow || x.Waited < lost*95/100 || x.Waited > lost*105/100 {
+		t.Errorf("%d ns were lost: %+v", int64(lost), x)
 	}
 }
 

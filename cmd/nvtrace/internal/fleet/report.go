@@ -408,6 +408,10 @@ func (f *Fleet) slow(r *Report, hung map[int]bool) {
 		} else {
 			others := (t.asum - (t.latest - t.enter)) / (n - 1)
 			who, blame = t.arrived, t.latest-t.enter-others-2*margin
+			if i > 0 {
+				// Several may be awaited at a time, but time is lost once.
+				blame = min(blame, t.latest-all[i-1].latest)
+			}
 		}
 		if blame > 0 {
 			by[int(who)] = append(by[int(who)], late{i, blame, t, place(t), float64(n - 1)})
