@@ -24,7 +24,7 @@ nvtrace_flags = -trimpath -ldflags '-s -w $(if $(filter amd64,$(1)),-E main.entr
 ARCHES := amd64 arm64
 FUZZTIME ?= 30s# or a number of runs: 3000x
 # A run of these takes ten to a hundred times as long as one of the others. They have a time, or number, of their own.
-FUZZ_SLOW := FuzzEvents FuzzGrow FuzzMachine FuzzMessage FuzzReports
+FUZZ_SLOW := FuzzEvents FuzzGrow FuzzMachine FuzzMessage FuzzReports FuzzScribbled
 FUZZTIME_SLOW ?= $(FUZZTIME)
 
 .PHONY: all dist sweep-probes sweep-fleet test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare
@@ -172,7 +172,7 @@ ci: deps-ptxas deps-nvdisasm deps-duckdb testdata-cuda ## what continuous integr
 	require=gcc,g++,python3,ptxas,nvdisasm,replay,nvcc,duckdb; if command -v chromium >/dev/null; then require+=,chromium; fi; \
 	NVTRACE_REQUIRE=$$require NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo docs
-	NVTRACE_PTXAS=$(PTXAS) $(MAKE) fuzz FUZZ_BUILD= FUZZTIME=1000x FUZZTIME_SLOW=150x
+	NVTRACE_PTXAS=$(PTXAS) $(MAKE) fuzz FUZZ_BUILD= FUZZTIME=1000x FUZZTIME_SLOW=100x
 
 docs: all ## make the site of docs/ in bin/site, with the reference and the tools as bin/nvtrace has them
 	rm -rf bin/site
