@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,8 +32,22 @@ var testDevices = &cli.Devices{
 // agentDevices are the same, where what opens nothing below /dev need not stop.
 var agentDevices = &cli.Devices{NodeName: testDevices.NodeName, NodePaths: []agent.Path{{Prefix: "/dev/"}}}
 
+// built are the programs that tests have built, by package: linking one takes seconds, and twenty tests want nvtrace.
+var built = struct {
+	dir  string
+	file map[string]string
+}{file: map[string]string{}}
+
+// tests runs them, and removes what they have built.
+type tests struct{ m *testing.M }
+
+func (t tests) Run() int {
+	defer func() { _ = os.RemoveAll(built.dir) }()
+	return t.m.Run()
+}
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(tests{m}, map[string]func(){
 		"nvtrace": func() {
 			e := &cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Self: "/proc/self/exe"}
 			switch os.Getenv("TEST_DEVICES") {
@@ -124,10 +139,26 @@ func TestScripts(t *testing.T) {
 
 func build(t *testing.T, out, pkg string) {
 	t.Helper()
-	cmd := exec.Command("go", "build", "-o", out, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if b, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build %s: %v\n%s", pkg, err, b)
+	if built.file[pkg] == "" {
+		if built.dir == "" {
+			dir, err := os.MkdirTemp("", "nvtrace-built-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			built.dir = dir
+		}
+		file := filepath.Join(built.dir, strconv.Itoa(len(built.file)))
+		cmd := exec.Command("go", "build", "-o", file, pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if b, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go build %s: %v\n%s", pkg, err, b)
+		}
+		built.file[pkg] = file
+	}
+	// A copy, since some tests change what belongs to the file. It is another program's, as a file that is open for
+	// writing in a process that is forked meanwhile can't be run.
+	if b, err := exec.Command("cp", built.file[pkg], out).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v\n%s", err, b)
 	}
 }
 
