@@ -143,6 +143,9 @@ func (w *Watch) Follow(ctx context.Context, tick func() error) error {
 	failed := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
+		// A thread that ended would leave its children, which other goroutines have started, to the process's first
+		// thread: a tracer that waits there for all of its own would wait for them, too.
+		defer runtime.UnlockOSThread()
 		defer close(seen)
 		told := int64(0)
 		for ctx.Err() == nil {
