@@ -450,9 +450,9 @@ func (f *function) attribute(g *GPU, id uint32) (int32, result) {
 	return 0, errInvalidValue
 }
 
-// registers estimates the registers of a thread. What a GPU would use only its
-// assembler knows; programs use the number for occupancy alone.
-func (f *function) registers() int { return min(max(f.k.Registers(), 16), 64) }
+// registers reckons how many registers a GPU's assembler would use: some half of those that code has names for, as
+// most are not needed for long.
+func (f *function) registers() int { return min(max(f.k.Registers()/2, 16), 64) }
 
 // setAttribute sets a CUfunction_attribute.
 func setAttribute(g *GPU, attrs map[uint32]int32, static uint64, id uint32, v int32) result {

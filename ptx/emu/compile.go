@@ -42,7 +42,6 @@ type compiler struct {
 	nregs  int
 	local  uint64
 	stmt   int // index of the statement being compiled
-	live   lifetimes
 }
 
 // compileProgram compiles the entry fn and everything it reaches. Dynamic shared
@@ -124,7 +123,6 @@ func (c *compiler) function() error {
 	c.scope = root
 	c.emit(inst{ctl: c.endOfBody(), guard: -1, hidden: true, stmt: int32(max(first, int(c.out.fn.Close)-1))})
 	c.out.nregs, c.out.npreds, c.out.localSize = c.nregs, c.npreds, (c.local+15)&^15
-	c.out.held = c.live.most()
 	return nil
 }
 
@@ -194,9 +192,6 @@ func (c *compiler) errAt(err error) error {
 // find resolves a name.
 func (c *compiler) find(name string) (symbol, bool) {
 	sym, ok := c.scope.lookup(name)
-	if ok && sym.kind == symReg {
-		c.live.seen(&sym, c.stmt)
-	}
 	if ok && sym.kind == symShared {
 		placed, err := c.prog.sharedVar(sym.file, sym.decl, sym.name)
 		return placed, err == nil

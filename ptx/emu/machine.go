@@ -296,9 +296,9 @@ func Missing(f *ptx.File) []string {
 	return list
 }
 
-// Registers returns how many registers of 32 bits the kernel's code holds at a time, reckoned
-// from the first to the last statement that names each. An assembler for a GPU would use about as many.
-func (k *Kernel) Registers() int { return k.prog.entry.held }
+// Registers returns the number of register slots of the kernel, which is not
+// what a GPU's assembler would use.
+func (k *Kernel) Registers() int { return k.prog.entry.nregs }
 
 // A LaunchConfig says how to launch a kernel.
 type LaunchConfig struct {

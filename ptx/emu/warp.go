@@ -43,7 +43,6 @@ type function struct {
 	consts    []lanes
 	nregs     int
 	npreds    int
-	held      int    // register slots in use at a time, see lifetimes
 	localSize uint64 // bytes of local memory in a frame, parameters included
 	params    []paramVar
 	rets      []paramVar
