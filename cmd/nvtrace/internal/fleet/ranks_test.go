@@ -111,7 +111,12 @@ func TestPlanted(t *testing.T) {
 			continue // they take seconds, and go the same ways; recordings that are made up have them, too
 		}
 		right, wrong, silent := 0, 0, 0
-		for range *rounds {
+		// Who is slow can't always be told on a machine that is busy with something else: then it must not be guessed.
+		tries := *rounds
+		if tries == 1 && tt.kind == fleet.Slow {
+			tries = 4
+		}
+		for i := 0; i < tries && (*rounds > 1 || right == 0); i++ {
 			seconds, args := "", []string(nil)
 			if tt.fault != "" {
 				args = []string{tt.fault, strconv.Itoa(rank), "10"}
@@ -135,7 +140,7 @@ func TestPlanted(t *testing.T) {
 			}
 		}
 		t.Logf("%q: %d right, %d not told, %d wrong", tt.fault, right, silent, wrong)
-		if *rounds == 1 && right != 1 {
+		if *rounds == 1 && (right != 1 || wrong > 0) {
 			t.Errorf("%q: not found", tt.fault)
 		}
 	}
