@@ -42,7 +42,12 @@ var built = struct {
 type tests struct{ m *testing.M }
 
 func (t tests) Run() int {
-	defer func() { _ = os.RemoveAll(built.dir) }()
+	dir, err := os.MkdirTemp("", "nvtrace-built-")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	built.dir = dir
 	return t.m.Run()
 }
 
@@ -140,13 +145,6 @@ func TestScripts(t *testing.T) {
 func build(t *testing.T, out, pkg string) {
 	t.Helper()
 	if built.file[pkg] == "" {
-		if built.dir == "" {
-			dir, err := os.MkdirTemp("", "nvtrace-built-")
-			if err != nil {
-				t.Fatal(err)
-			}
-			built.dir = dir
-		}
 		file := filepath.Join(built.dir, strconv.Itoa(len(built.file)))
 		cmd := exec.Command("go", "build", "-o", file, pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
