@@ -45,8 +45,21 @@ func Shared() *Recording {
 	return r
 }
 
-// Damage changes something in some event.
-func Damage(r *rand.Rand, events []*traces.Event) {
+// Damaged returns copies of the recording's events in which something has been changed n times.
+func (r *Recording) Damaged(seed uint64, n uint8) []*traces.Event {
+	random := rand.New(rand.NewPCG(seed, uint64(n)))
+	events := make([]*traces.Event, len(r.Events))
+	for i, e := range r.Events {
+		events[i] = e.Clone()
+	}
+	for range n {
+		damage(random, events)
+	}
+	return events
+}
+
+// damage changes something in some event.
+func damage(r *rand.Rand, events []*traces.Event) {
 	ev := events[r.IntN(len(events))]
 	switch r.IntN(8) {
 	case 0:

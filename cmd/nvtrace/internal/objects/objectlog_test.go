@@ -2,7 +2,6 @@ package objects
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -67,14 +66,7 @@ func FuzzObjects(f *testing.F) {
 		f.Add(seed, uint8(seed*7))
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, n uint8) {
-		r := rand.New(rand.NewPCG(seed, uint64(n)))
-		events := make([]*traces.Event, len(base.Events))
-		for i, e := range base.Events {
-			events[i] = e.Clone()
-		}
-		for range n {
-			testrec.Damage(r, events)
-		}
+		events := base.Damaged(seed, n)
 		d := ioctl.NewDecoder(&base.Header)
 		l := NewObjectLog(d)
 		for _, ev := range events {

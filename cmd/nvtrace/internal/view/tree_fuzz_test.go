@@ -2,14 +2,12 @@ package view
 
 import (
 	"io"
-	"math/rand/v2"
 	"testing"
 
 	"nvtrace/internal/testrec"
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/allow"
 	"nvtrace/ioctl/diff"
-	"nvtrace/traces"
 )
 
 // FuzzReports damages a recording's bytes: whatever programs and recordings
@@ -21,14 +19,7 @@ func FuzzReports(f *testing.F) {
 		f.Add(seed, uint8(seed*7))
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, n uint8) {
-		r := rand.New(rand.NewPCG(seed, uint64(n)))
-		events := make([]*traces.Event, len(base.Events))
-		for i, e := range base.Events {
-			events[i] = e.Clone()
-		}
-		for range n {
-			testrec.Damage(r, events)
-		}
+		events := base.Damaged(seed, n)
 		var profiles [2]*diff.Profile
 		c := allow.NewCollector()
 		for i := range profiles {
