@@ -1,9 +1,12 @@
 package nvattach
 
 import (
+	"errors"
+	"fmt"
 	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 
 	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
@@ -30,6 +33,24 @@ type unit struct {
 	// returned is the register in which functions keep what they return.
 	returned string
 	slots    func(*bpf.CallInfo) bool // calls of nvtrace_map_value that have a place, while a program is proven
+}
+
+// formats numbers the formats of bpf_printk.
+type formats struct {
+	list []string
+	ids  map[string]uint32
+}
+
+func (f *formats) id(s string) uint32 {
+	if n := f.ids[s]; n != 0 {
+		return n
+	}
+	if f.ids == nil {
+		f.ids = make(map[string]uint32)
+	}
+	f.list = append(f.list, s)
+	f.ids[s] = uint32(len(f.list))
+	return f.ids[s]
 }
 
 // genSink writes to a program's code.
@@ -173,6 +194,256 @@ func interpreted(h map[int32]*bpf.Helper, atomic func(in *bpf.Interpreter, addr 
 	}
 }
 
+// finish is a helper that gives a record back.
+func (u *unit) finish(discard bool) form {
+	return func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+		u.code(g).RingSubmit(c.Args[0].Reg().String(), discard)
+		return ptx.Arg{}, nil
+	}
+}
+
+// mapOf returns the map of a call.
+func (u *unit) mapOf(c *bpf.CallInfo) (*mapmem.Map, error) {
+	if c.Map < 0 || c.Map >= len(u.defs) {
+		return nil, errors.New("the map is not known")
+	}
+	x := u.maps.Of(u.defs[c.Map])
+	if x == nil {
+		return nil, fmt.Errorf("map %s has type %s, which can't be had on a GPU", u.defs[c.Map].Name, u.defs[c.Map].Type)
+	}
+	return x, nil
+}
+
+// defOf returns the definition of a call's map, before any has a place.
+func (u *unit) defOf(c *bpf.CallInfo) (*object.MapDef, error) {
+	if c.Map < 0 || c.Map >= len(u.defs) {
+		return nil, errors.New("the map is not known")
+	}
+	return u.defs[c.Map], nil
+}
+
+func (u *unit) keyed(c *bpf.CallInfo) error {
+	d, err := u.defOf(c)
+	if err == nil && d.Ring() {
+		err = fmt.Errorf("map %s is a ring buffer and has no keys", d.Name)
+	}
+	if err == nil && d.Layout() == object.LayoutQueue {
+		err = fmt.Errorf("map %s is a %s and has no keys; map_push_elem, map_pop_elem and map_peek_elem are for it", d.Name, d.Type)
+	}
+	return err
+}
+
+func (u *unit) changeable(c *bpf.CallInfo) error {
+	d, err := u.defOf(c)
+	if err == nil && d.Layout() == object.LayoutMaps {
+		err = fmt.Errorf("which maps are in %s is said before programs run, by its definition or --map", d.Name)
+	}
+	if err != nil {
+		return err
+	}
+	return u.keyed(c)
+}
+
+// sameForWarp reports whether threads of a warp that look the same key up get the same
+// address, and the assembler sees that.
+func (u *unit) sameForWarp(c *bpf.CallInfo) bool {
+	d, err := u.defOf(c)
+	return err == nil && d.Layout() == object.LayoutArray
+}
+
+// found reports whether a lookup always finds a value: an array has one for every
+// key in range.
+func (u *unit) found(c *bpf.CallInfo) bool {
+	d, err := u.defOf(c)
+	return err == nil && d.Layout() == object.LayoutArray && c.Most[1] < uint64(d.MaxEntries)
+}
+
+func (u *unit) ring(c *bpf.CallInfo) error {
+	d, err := u.defOf(c)
+	if err == nil && !d.Ring() {
+		err = fmt.Errorf("map %s has type %s and is no ring buffer", d.Name, d.Type)
+	}
+	return err
+}
+
+func (u *unit) ringSize(c *bpf.CallInfo) error {
+	if err := u.ring(c); err != nil || !c.Consts[1].Known {
+		return err
+	}
+	return u.fits(c, c.Consts[1].Value)
+}
+
+// recordOf returns the check of a helper whose argument data is a record.
+func (u *unit) recordOf(data int) func(*bpf.CallInfo) error {
+	return func(c *bpf.CallInfo) error {
+		if err := u.ring(c); err != nil {
+			return err
+		}
+		return u.fits(c, uint64(c.Size[data]))
+	}
+}
+
+// fits refuses records that the call's map never has room for.
+func (u *unit) fits(c *bpf.CallInfo, size uint64) error {
+	if d := u.defs[c.Map]; size > d.MaxRecord() {
+		return fmt.Errorf("a record of %d bytes; those of map %s have at most %d", size, d.Name, d.MaxRecord())
+	}
+	return nil
+}
+
+// formatted refuses texts that are too long for a record of bpf_printk.
+func (u *unit) formatted(c *bpf.CallInfo) error {
+	if c.Size[0] > mapmem.MaxFormat {
+		return fmt.Errorf("a format of %d bytes; %d is the most", c.Size[0], mapmem.MaxFormat)
+	}
+	return nil
+}
+
+// mapCall returns what the code of a call with a map begins with.
+func (u *unit) mapCall(g *bpf.Gen, c *bpf.Call) (*emit.Code, *mapmem.Map, error) {
+	x, err := u.mapOf(&c.CallInfo)
+	return u.code(g), x, err
+}
+
+func (u *unit) lookup(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k, x, err := u.mapCall(g, c)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	return register64(k.Lookup(x, argBytes{k, &c.Args[1]}, u.found(&c.CallInfo))), nil
+}
+
+// ofEach refuses maps that do not have a value for each multiprocessor.
+func (u *unit) ofEach(c *bpf.CallInfo) error {
+	d, err := u.defOf(c)
+	if err == nil && !d.PerSM() {
+		err = fmt.Errorf("map %s is a %s, and has no value for each multiprocessor", d.Name, d.Type)
+	}
+	return err
+}
+
+// lookupSM is bpf_map_lookup_percpu_elem: the value that another multiprocessor has.
+func (u *unit) lookupSM(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k, x, err := u.mapCall(g, c)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	sm, p := k.Held(c.Args[2].Reg().String()), k.Reg(ptx.Pred)
+	k.F("setp.lt.u64 %s, %s, %d;", p, sm, u.maps.SMs)
+	k.Sm = k.Low(sm)
+	k.F("min.u32 %s, %s, %d;", k.Sm, k.Sm, u.maps.SMs-1)
+	at, r := k.Held(k.Lookup(x, argBytes{k, &c.Args[1]}, false)), k.Reg(ptx.B64)
+	k.F("selp.b64 %s, %s, 0, %s;", r, at, p)
+	return register64(r), nil
+}
+
+func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k, x, err := u.mapCall(g, c)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	uniform := c.Bytes[1] != nil && c.Bytes[2] != nil
+	value := emit.BytesArg(argBytes{k, &c.Args[2]})
+	if u.q != nil {
+		if r, ok := u.q.recounts[c.Insn]; ok {
+			d, key, _ := u.q.counts(r)
+			value, uniform = k.Counted(u.maps.Of(d), key), false
+		}
+	}
+	flags := c.Args[3].Reg().String()
+	if k.Inserts = u.q != nil && u.q.inserts[c.Insn] && len(x.Sums) > 0; k.Inserts {
+		flags = "0"
+	}
+	return register64(k.Update(x, argBytes{k, &c.Args[1]}, value, flags, u.found(&c.CallInfo), uniform, c.Used)), nil
+}
+
+func (u *unit) remove(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k, x, err := u.mapCall(g, c)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	return register64(k.Remove(x, argBytes{k, &c.Args[1]})), nil
+}
+
+// emitOutput writes a record; size is the argument with its length.
+func (u *unit) emitOutput(g *bpf.Gen, c *bpf.Call, data, size int, refused int64) (ptx.Arg, error) {
+	k, x, err := u.mapCall(g, c)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	most := uint64(c.Args[data].Size())
+	if most > x.Ring.MaxRecord {
+		return ptx.Arg{}, fmt.Errorf("a record of %d bytes; those of map %s have at most %d", most, x.Name, x.Ring.MaxRecord)
+	}
+	length := emit.Itoa(most)
+	if _, known := c.Args[size].Const(); !known {
+		length = k.Low(c.Args[size].Reg().String())
+	}
+	return register64(k.Output(x, argBytes{k, &c.Args[data]}, most, length, refused)), nil
+}
+
+func (u *unit) perfOutput(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	return u.emitOutput(g, c, 3, 4, helper.ENOSPC)
+}
+
+func (u *unit) ringOutput(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	return u.emitOutput(g, c, 1, 2, helper.EAGAIN)
+}
+
+func (u *unit) ringReserve(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k, x, err := u.mapCall(g, c)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	size, _ := c.Args[1].Const()
+	if size > x.Ring.MaxRecord {
+		return ptx.Arg{}, fmt.Errorf("a record of %d bytes; those of map %s have at most %d", size, x.Name, x.Ring.MaxRecord)
+	}
+	return register64(k.RingReserve(x, size)), nil
+}
+
+// Flags of bpf_ringbuf_query.
+const (
+	ringAvail    = 0 // bytes not read yet
+	ringRingSize = 1
+	ringConsPos  = 2
+	ringProdPos  = 3
+)
+
+// ringQuery answers for the part of the ring that the thread's records go to.
+func (u *unit) ringQuery(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k, x, err := u.mapCall(g, c)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	what, _ := c.Args[1].Const()
+	if what == ringRingSize {
+		return ptx.Imm(int64(x.Ring.Units * object.UnitBytes)), nil
+	}
+	if what > ringProdPos {
+		return ptx.Imm(0), nil
+	}
+	part, r := k.PerSM(x.Base, x.CopyBytes), k.Result(0)
+	load := func(off int) string {
+		v := k.Reg(ptx.B64)
+		k.F("ld%s.global.u64 %s, [%s+%d];", k.Order(".relaxed.sys"), v, part, off)
+		return v
+	}
+	switch what {
+	case ringAvail:
+		k.F("sub.s64 %s, %s, %s;", r, load(object.RingReserved), load(object.RingRead))
+		// What was dropped was handed out as well.
+		k.F("min.u64 %s, %s, %d;", r, r, x.Ring.Units)
+	case ringConsPos:
+		r = load(object.RingRead)
+	case ringProdPos:
+		r = load(object.RingReserved)
+	}
+	bytes := k.Reg(ptx.B64)
+	k.F("mul.lo.u64 %s, %s, %d;", bytes, r, object.UnitBytes)
+	return register64(bytes), nil
+}
+
 // special32 is a helper that returns a special register of 32 bits.
 func (u *unit) special32(reg string) form {
 	return func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
@@ -262,16 +533,144 @@ func (u *unit) leave(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 	return ptx.Arg{}, nil
 }
 
-// alikeHelpers are helpers that say the same in all threads of a block or a grid.
-var alikeHelpers = map[int32]bpf.Extent{
-	helper.Log2: bpf.OfGrid, helper.Popc: bpf.OfGrid, helper.ProcessThread: bpf.OfGrid, helper.Device: bpf.OfGrid, helper.Rank: bpf.OfGrid,
-	helper.Launch: bpf.OfGrid, helper.GridDim: bpf.OfGrid, helper.BlockDim: bpf.OfGrid, helper.BlockIdx: bpf.OfBlock,
-	helper.FuncArg: bpf.OfGrid, helper.FuncArgCount: bpf.OfGrid,
-	helper.MapValue: bpf.OfGrid,
+// funcArg is bpf_get_func_arg: parameter n of the kernel. The upper half of n is an
+// offset in 8 bytes, for structures that are passed by value. Textures have no number.
+func (u *unit) funcArg(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	n, _ := c.Args[1].Const()
+	k := u.code(g)
+	index, off := n&0xffffffff, n>>32*8
+	if u.at.given != nil {
+		r := u.at.given.arg(k, index, off)
+		if r == "" {
+			c.Args[2].Store(0, 8, ptx.Imm(0))
+			return ptx.Imm(helper.EINVAL), nil
+		}
+		c.Args[2].Store(0, 8, register64(r))
+		return ptx.Imm(0), nil
+	}
+	params := u.at.sites.Params
+	if index >= uint64(len(params)) || off != 0 && off >= params[index].Size || params[index].Type >= ptx.TexRef {
+		c.Args[2].Store(0, 8, ptx.Imm(0))
+		return ptx.Imm(helper.EINVAL), nil
+	}
+	p := &params[index]
+	if p.Space != ptx.SpaceParam {
+		r, err := k.Widen(p)
+		if err != nil {
+			return ptx.Arg{}, err
+		}
+		c.Args[2].Store(0, 8, register64(r))
+		return ptx.Imm(0), nil
+	}
+	c.Args[2].Store(0, 8, register64(k.Param(p, off)))
+	return ptx.Imm(0), nil
 }
 
-// repeated are helpers that do nothing new when they are called again.
-var repeated = []int32{
-	helper.FuncArg, helper.FuncArgCount, helper.GridDim, helper.BlockDim, helper.BlockIdx, helper.MapValue,
-	helper.Max, helper.Min, helper.SMax, helper.SMin, helper.Max32, helper.Min32, helper.SMax32, helper.SMin32,
+func (u *unit) funcArgCount(*bpf.Gen, *bpf.Call) (ptx.Arg, error) {
+	if u.at.given != nil {
+		return ptx.Imm(int64(len(u.at.given.kernel))), nil
+	}
+	return ptx.Imm(int64(len(u.at.sites.Params))), nil
+}
+
+// arguments counts the conversions of a format that take an argument.
+func arguments(format string) int {
+	n := 0
+	for i := 0; i < len(format); {
+		if format[i] != '%' {
+			i++
+			continue
+		}
+		c, size := mapmem.ParseConversion(format[i:])
+		if c.Verb != '%' && c.Verb != 0 {
+			n++
+		}
+		i += size
+	}
+	return n
+}
+
+// A format is that of a call of bpf_printk: a text that is known, with its number,
+// or bytes that the record takes along.
+type format struct {
+	id   uint32
+	args int // conversions with an argument, all that there may be if the text is not known
+	text emit.BytesArg
+	size uint64
+}
+
+// format looks at argument 0, a text. most is the number of arguments there may be.
+func (u *unit) format(k *emit.Code, c *bpf.Call, most int) (format, error) {
+	v := &c.Args[0]
+	if v.Size() > mapmem.MaxFormat {
+		return format{}, fmt.Errorf("a format of %d bytes; %d is the most", v.Size(), mapmem.MaxFormat)
+	}
+	b, ok := v.Bytes()
+	if !ok {
+		// Compilers put the texts of two calls into one place.
+		return format{args: most, text: argBytes{k, v}, size: uint64(v.Size())}, nil
+	}
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return format{id: u.formats.id(s), args: min(arguments(s), most), size: uint64(len(s))}, nil
+}
+
+// Most arguments of bpf_trace_printk.
+const printkArgs = 3
+
+func (u *unit) printk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k := u.code(g)
+	f, err := u.format(k, c, printkArgs)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	var args []string
+	for i := range f.args {
+		args = append(args, c.Args[2+i].Reg().String())
+	}
+	return register64(k.Print(f.id, args, f.text, f.size, false, int64(f.size))), nil
+}
+
+func (u *unit) vprintk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k := u.code(g)
+	size, _ := c.Args[3].Const()
+	if size%8 != 0 || size/8 > mapmem.MaxPrintArgs {
+		return ptx.Imm(helper.EINVAL), nil
+	}
+	f, err := u.format(k, c, int(size/8))
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	var args []string
+	for i := range f.args {
+		args = append(args, c.Args[2].Load(8*i, 8).String())
+	}
+	return register64(k.Print(f.id, args, f.text, f.size, false, int64(f.size))), nil
+}
+
+func (u *unit) puts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	b, ok := c.Args[0].Bytes()
+	if !ok || len(b) > mapmem.MaxFormat {
+		return ptx.Arg{}, fmt.Errorf("the text must be a constant of at most %d bytes", mapmem.MaxFormat)
+	}
+	return register64(u.code(g).Print(u.formats.id(string(b)), nil, nil, 0, true, int64(len(b)))), nil
+}
+
+// pushed refuses maps of other types.
+func (u *unit) pushed(types ...object.MapType) func(*bpf.CallInfo) error {
+	return func(c *bpf.CallInfo) error {
+		d, err := u.defOf(c)
+		if err == nil && !slices.Contains(types, d.Type) {
+			err = fmt.Errorf("map %s has type %s, to which nothing is pushed", d.Name, d.Type)
+		}
+		return err
+	}
+}
+
+// stacks refuses maps that hold no stacks.
+func (u *unit) stacks(c *bpf.CallInfo) error {
+	d, err := u.defOf(c)
+	if err == nil && d.Type != object.MapStackTrace {
+		err = fmt.Errorf("map %s has type %s and holds no stacks", d.Name, d.Type)
+	}
+	return err
 }

@@ -37,6 +37,9 @@ type Options struct {
 	Times bool
 	// NoLaunches leaves launches out of that: kernels are timed otherwise.
 	NoLaunches bool
+	// NoKernels, if not nil, is asked when a process has got the CUDA driver: true leaves its launches of kernels out,
+	// but not those of graphs.
+	NoKernels func(pid int) bool
 	// Stops says at which calls of a function the thread stops for OnStop; nil: at none. Functions whose
 	// calls stop before they run are recorded, whatever Counts says.
 	Stops  func(m api.Module, name string) Stop
@@ -84,6 +87,7 @@ type library struct {
 type function struct {
 	addr, size uint64 // as in the file
 	hook       *agent.Hook
+	beside     *agent.Hook // for processes whose kernels are timed otherwise; nil: hook
 }
 
 // New makes a Tracer whose system calls have the class.
@@ -182,7 +186,7 @@ func (t *Tracer) addRuntime(lib *library, f *os.File, path string) *library {
 	hooked := 0
 	for _, x := range found.Functions {
 		if spec, ok := module.HookFor(x.Name); ok {
-			lib.funcs = append(lib.funcs, function{x.Addr, x.Size, t.newHook(path, x.Name, module, &spec)})
+			lib.funcs = append(lib.funcs, function{addr: x.Addr, size: x.Size, hook: t.newHook(path, x.Name, module, &spec, t.opts.NoLaunches)})
 			hooked++
 		}
 	}
@@ -237,13 +241,21 @@ func (t *Tracer) read(f *os.File, path string, module api.Module) (*library, err
 			continue // of two names of one function the first in the table serves
 		}
 		at[s.Addr] = true
-		lib.funcs = append(lib.funcs, function{s.Addr, s.Size, t.newHook(path, strings.Clone(s.Name), module, &spec)})
+		name := strings.Clone(s.Name)
+		f := function{addr: s.Addr, size: s.Size, hook: t.newHook(path, name, module, &spec, t.opts.NoLaunches)}
+		if f.hook.Work != nil && t.opts.NoKernels != nil {
+			f.beside = t.newHook(path, name, module, &spec, !strings.Contains(name, "GraphLaunch"))
+			if f.beside.Work != nil {
+				f.beside.Work.Behind = true
+			}
+		}
+		lib.funcs = append(lib.funcs, f)
 	}
 	return lib, nil
 }
 
-// newHook describes what to copy of a function's calls.
-func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpec) *agent.Hook {
+// newHook describes what to copy of a function's calls. untimed says that launches are timed otherwise.
+func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpec, untimed bool) *agent.Hook {
 	h := &agent.Hook{Name: name, Library: path, StackWords: min(spec.StackWords, agent.MaxStackWords)}
 	outs := 0
 	for _, d := range spec.Derefs {
@@ -277,8 +289,8 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 		if arg, ok := f.EndsContext(); ok {
 			h.Ends = &arg
 		}
-		if w, ok := f.Work(); ok && !(w.Launch && t.opts.NoLaunches) {
-			h.Work = &agent.Work{Stream: w.Stream, StreamAt: w.StreamAt, Subject: w.Subject, PerThread: w.PerThread, Early: w.Early, Orders: w.Orders, Behind: t.opts.NoLaunches}
+		if w, ok := f.Work(); ok && !(w.Launch && untimed) {
+			h.Work = &agent.Work{Stream: w.Stream, StreamAt: w.StreamAt, Subject: w.Subject, PerThread: w.PerThread, Early: w.Early, Orders: w.Orders, Behind: untimed}
 		}
 	}
 	if t.opts.Stops != nil {
@@ -375,15 +387,26 @@ func (l *library) addr(m *proc.Mapping, addr, size uint64) (uint64, bool) {
 // already.
 func (t *Tracer) hook(task *ptrace.Task, lib *library, m *proc.Mapping) {
 	process := t.opts.Agent.Find(task)
+	driver := api.Match(filepath.Base(lib.path)).Library == api.Driver
+	beside, asked := false, false
 	var list []agent.Target
 	for _, f := range lib.funcs {
-		if addr, ok := lib.addr(m, f.addr, f.size); ok && (process == nil || !process.Hooked(addr)) {
-			list = append(list, agent.Target{Addr: addr, Hook: f.hook})
+		addr, ok := lib.addr(m, f.addr, f.size)
+		if !ok || process != nil && process.Hooked(addr) {
+			continue
 		}
+		if !asked && driver && t.opts.NoKernels != nil {
+			beside, asked = t.opts.NoKernels(task.PID), true
+		}
+		hook := f.hook
+		if beside && f.beside != nil {
+			hook = f.beside
+		}
+		list = append(list, agent.Target{Addr: addr, Hook: hook})
 	}
 	if len(list) > 0 {
 		t.hookAll(task, lib, list)
-		if t.opts.Driver != nil && api.Match(filepath.Base(lib.path)).Library == api.Driver {
+		if t.opts.Driver != nil && driver {
 			t.opts.Driver(task.PID)
 		}
 	}

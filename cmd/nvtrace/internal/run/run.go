@@ -96,7 +96,7 @@ func NewFlags(e *cli.Env) *runFlags {
 	f.Set.StringVar(&f.orphans, "orphans", "auto", "processes that outlive the program, `HOW`: wait, kill, detach (with --seccomp=off), or auto: detach with --seccomp=off, otherwise wait and say so")
 	f.Set.StringVar(&f.fast, "fast", "auto", "record ioctls and run host programs inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.Register(f.Set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
-	f.Set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; tracker, kernels and graphs by what the GPU writes to its channels, at no cost to the program, but nvtrace keeps two processors busy and some kernels have no time; probe, kernels by a probe in each, also those in graphs; auto: by events, and by probes in kernels that get programs anyway (--attach, -e); off. Implies --api")
+	f.Set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; tracker, kernels and graphs by what the GPU writes to its channels, at no cost to the program, but nvtrace keeps two processors busy and some kernels have no time; probe, kernels by a probe in each, also those in graphs; auto: kernels by trackers where the machine has four processors for each process with a GPU, the rest by events, and by probes in kernels that get programs anyway (--attach, -e); off. Implies --api")
 	f.Set.Var(&f.stacks, "stacks", "record from where calls were made, functions and lines of Python: `CALLS` alloc, free, sync, launch, failed, or names such as cuMemcpy*, by commas; with /N at one call in N, else as often as costs 2 %. Implies --api")
 	f.Set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.Set)
@@ -591,9 +591,14 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		Libraries: s.f.recorded(), Agent: r.Agent(), Counts: s.f.countedOnly(), Times: s.f.gpuTimes != "off" && s.f.gpuTimes != timesByTracker, NoLaunches: s.f.gpuTimes == timesByProbe, Logger: s.opts.Logger,
 		Report: func(text string) { r.Note(nil, text) },
 	}
-	if s.f.gpuTimes == timesByTracker {
+	switch {
+	case s.f.gpuTimes == timesByTracker:
 		t := trackers.New(r, s.f.pid() == 0)
 		o.Submitted, o.Driver = t.Record, t.Begin
+		list = append(list, t.Extension())
+	case s.f.gpuTimes == "auto" && !s.f.attach.any():
+		t := trackers.NewBeside(r, s.f.pid() == 0)
+		o.Submitted, o.NoKernels = t.Record, t.Chooses
 		list = append(list, t.Extension())
 	}
 	if s.sim != nil && s.sim.captured != nil {

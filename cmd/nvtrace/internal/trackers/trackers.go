@@ -6,6 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +18,7 @@ import (
 	"nvtrace/nvattach/api"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
@@ -27,6 +31,7 @@ type Times struct {
 	mu        sync.Mutex
 	processes map[int]*process
 	ended     map[int]int64        // processes that have ended, and when
+	chosen    map[int]bool         // processes of which [Times.Chooses] has spoken; nil: all are timed
 	open      map[thread][]*Launch // calls that have not returned; nil: one that is of no use
 	capturing map[int]int          // captures of streams into graphs that have begun, by process
 	counts    Counts
@@ -38,6 +43,63 @@ type thread struct{ pid, tid int }
 // New returns what times the launches of a recorder's processes. whole says that they are traced from their beginning.
 func New(r *record.Recorder, whole bool) *Times {
 	return &Times{recorder: r, whole: whole, processes: map[int]*process{}, ended: map[int]int64{}, open: map[thread][]*Launch{}, capturing: map[int]int{}}
+}
+
+// perProcess is how many processors there must be for each process of which launches are timed: two look at its channels,
+// and the process itself wants at least as many.
+const perProcess = 4
+
+// NewBeside returns what times launches of kernels in the processes that [Times.Chooses] names, and nothing else.
+func NewBeside(r *record.Recorder, whole bool) *Times {
+	t := New(r, whole)
+	t.chosen = map[int]bool{}
+	return t
+}
+
+// Chooses says whether the kernels of a process, which has just got the CUDA driver, are timed by its channels: if these can be
+// read, and if there are processors enough to look at them. If so, it begins to.
+func (t *Times) Chooses(pid int) bool {
+	t.mu.Lock()
+	yes, said := t.chosen[pid]
+	n := len(t.processes)
+	t.mu.Unlock()
+	if said {
+		return yes
+	}
+	yes = (n+1)*perProcess <= runtime.GOMAXPROCS(0) && readable(pid) && !served(pid)
+	t.mu.Lock()
+	t.chosen[pid] = yes
+	t.mu.Unlock()
+	if yes {
+		t.Begin(pid)
+	}
+	return yes
+}
+
+// readable reports whether a process's memory can be read from outside.
+func readable(pid int) bool {
+	p, err := channels.Open(pid)
+	if err != nil {
+		return false
+	}
+	return p.Close() == nil
+}
+
+// served reports whether a process speaks to its GPU by a server of MPS, whose the channels then are.
+func served(pid int) bool {
+	folder := "/tmp/nvidia-mps"
+	for _, v := range proc.Environ(pid) {
+		if value, ok := strings.CutPrefix(v, "CUDA_MPS_PIPE_DIRECTORY="); ok {
+			folder = value
+		}
+	}
+	return servedBy(proc.Path(pid, "root"), folder)
+}
+
+// servedBy reports whether the daemon of MPS has its pipe in a folder below a root.
+func servedBy(root, folder string) bool {
+	_, err := os.Stat(root + filepath.Join("/", folder, "control"))
+	return err == nil
 }
 
 // Extension has processes that end forgotten, and says at the end which launches have no times.
@@ -58,6 +120,9 @@ func (t *Times) before(task *ptrace.Task, e *ptrace.TaskEvent) {
 	p := t.processes[task.PID]
 	t.mu.Unlock()
 	if p == nil {
+		t.mu.Lock()
+		delete(t.chosen, task.PID)
+		t.mu.Unlock()
 		return
 	}
 	p.stop()
@@ -67,6 +132,7 @@ func (t *Times) before(task *ptrace.Task, e *ptrace.TaskEvent) {
 	defer t.mu.Unlock()
 	t.finish(p)
 	delete(t.processes, task.PID)
+	delete(t.chosen, task.PID)
 	delete(t.capturing, task.PID)
 	t.ended[task.PID] = e.Time
 }
@@ -108,6 +174,9 @@ const (
 
 // Record takes in the record of a call that s can read. Records come in order.
 func (t *Times) Record(s *api.Submitter, r *agent.Record) {
+	if t.chosen != nil && (s.Graph || !t.chose(r.PID)) {
+		return
+	}
 	if s.Captures || s.Ends {
 		t.captures(s, r)
 		return
@@ -153,6 +222,13 @@ func (t *Times) Record(s *api.Submitter, r *agent.Record) {
 		p.behind = behind
 		p.mu.Unlock()
 	}
+}
+
+// chose reports whether the launches of a process are timed.
+func (t *Times) chose(pid int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.chosen[pid] || t.processes[pid] != nil
 }
 
 // captures notes whether launches may become nodes of graphs instead of being run.
