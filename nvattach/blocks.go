@@ -16,16 +16,6 @@ import (
 // staticShared is how many bytes of variables a kernel may have in shared memory, on all GPUs.
 const staticShared = 48 << 10
 
-// usesBlocks returns a map of blocks that the program uses, or nil.
-func (q *PlannedProgram) usesBlocks() *object.MapDef {
-	for i, d := range q.unit.defs {
-		if d.PerBlock() && i < len(q.Report.Maps) && q.Report.Maps[i].Used {
-			return d
-		}
-	}
-	return nil
-}
-
 // blockName is the variable with the maps that each block has.
 func (g *weaving) blockName() string { return "_" + g.w.Stem() + "block" }
 

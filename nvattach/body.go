@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
-	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
@@ -38,44 +37,6 @@ type Body struct {
 // BodyName is the name of a Body's function.
 const BodyName = "nvtrace_probe"
 
-// A BodyParam says what a place gives a Body.
-type BodyParam struct {
-	// What it is: a field of the context, or a part of an argument of the kernel.
-	What BodyValue
-	Wide bool // 8 bytes, otherwise 4
-	// Offset and Size are of an argument's part in the kernel's parameters, in bytes.
-	Offset, Size int
-}
-
-// BodyValue names what a parameter of a Body holds.
-type BodyValue uint8
-
-// The values that places give.
-const (
-	BodySite   BodyValue = iota // the place's number in the plan
-	BodyAddr                    // of a memory access: the address
-	BodyStored                  // of a memory access: the value, loaded or stored
-	BodySize                    // of a memory access: bytes
-	BodySpace                   // of a memory access: as enum nvtrace_space
-	BodyAccess                  // of a memory access: as enum nvtrace_access
-	BodyInsn                    // instructions of the function before the place
-	BodyBlock                   // number of the basic block
-	BodyLine                    // of the source
-	BodyFile                    // number of the source file
-	BodyCount                   // instructions of the basic block
-	BodyArg                     // bytes of the kernel's parameters
-	BodyActive                  // 1 in threads in which the guard of the instruction holds, 0 in others
-	BodySum                     // what is added to the sum number Offset, see sum
-	BodySlot                    // where the place is of the key of use Offset of the program's, in bytes from the first
-	BodyCopied                  // of an asynchronous copy: how many bytes it reads; of ldmatrix: how many threads' addresses
-)
-
-// bodyValues are the fields of a context that differ from place to place.
-var bodyValues = map[int]BodyValue{
-	fieldSite: BodySite, fieldAddr: BodyAddr, fieldValue: BodyStored, fieldSize: BodySize, fieldSpace: BodySpace, fieldAccess: BodyAccess,
-	fieldInsn: BodyInsn, fieldBlock: BodyBlock, fieldLine: BodyLine, fieldFile: BodyFile, fieldCount: BodyCount,
-}
-
 // bodyVersion returns the first PTX version that knows an architecture, and has what
 // programs use where it can.
 func bodyVersion(sm uint32) ptx.Version {
@@ -94,17 +55,6 @@ func bodyVersion(sm uint32) ptx.Version {
 		return ptx.Version{Major: 8, Minor: 8}
 	}
 	return ptx.Version{Major: 9}
-}
-
-// A bodyForm says for which places a Body is.
-type bodyForm struct {
-	guarded bool // of instructions with a guard: threads that are not active do nothing
-	copies  bool // of asynchronous copies, of which it loads the value itself
-	rows    bool // of ldmatrix, likewise
-	sum     sumForm
-	each    bool // every thread runs it, also where one could for others
-	plain   bool // keys have no places
-	keys    int  // with sum: for so many combinations of keys, whose places come one behind the other; 0: keys have none
 }
 
 // bodyForms are the forms that a program may be needed in.
@@ -235,59 +185,4 @@ func btoi(b bool) int {
 		return 1
 	}
 	return 0
-}
-
-// given is what a place of a Body gets by parameters.
-type given struct {
-	kernel []fatbin.Param       // the kernel's parameters
-	regs   map[BodyParam]string // 64-bit registers with the parameters that are used
-}
-
-// reg returns the register of a parameter.
-func (v *given) reg(p BodyParam) string {
-	if v.regs[p] == "" {
-		v.regs[p] = "%nvtrace_v" + strconv.Itoa(len(v.regs))
-	}
-	return v.regs[p]
-}
-
-// field returns a field of the context that a parameter has.
-func (v *given) field(id int) ptx.Arg {
-	what := bodyValues[id]
-	return ptx.TypedReg(ptx.B64, v.reg(BodyParam{What: what, Wide: what == BodyAddr || what == BodyStored}))
-}
-
-// arg returns up to 8 bytes from an offset of a parameter of the kernel on, in a 64-bit
-// register; "" if there are none.
-func (v *given) arg(c *emit.Code, index, off uint64) string {
-	if index >= uint64(len(v.kernel)) || off >= uint64(max(v.kernel[index].Size, 1)) {
-		return ""
-	}
-	p := v.kernel[index]
-	size := min(p.Size-int(off), 8)
-	from := p.Offset + int(off)
-	if size > 4 {
-		r := v.reg(BodyParam{What: BodyArg, Wide: true, Offset: from, Size: 8})
-		if size == 8 {
-			return r
-		}
-		return masked(c, r, size)
-	}
-	r := v.reg(BodyParam{What: BodyArg, Offset: from &^ 3, Size: 4})
-	if shift := from & 3; shift != 0 {
-		w := c.Reg(ptx.B64)
-		c.F("shr.u64 %s, %s, %d;", w, r, 8*shift)
-		r = w
-	}
-	if size == 4 {
-		return r
-	}
-	return masked(c, r, size)
-}
-
-// masked returns the low bytes of a 64-bit register.
-func masked(c *emit.Code, r string, bytes int) string {
-	w := c.Reg(ptx.B64)
-	c.F("and.b64 %s, %s, %s;", w, r, emit.HexMask(bytes))
-	return w
 }

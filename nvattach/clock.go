@@ -1,23 +1,10 @@
 package nvattach
 
 import (
-	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
-
-// Clocks reports whether programs in kernels and on the host both ask for the time.
-func (p *Plan) Clocks() bool {
-	for _, q := range p.Programs {
-		for _, n := range q.Report.Helpers {
-			if q.unit.clock && n == helper.Time {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // time is bpf_ktime_get_ns: %globaltimer, where nobody compares it with a time on the host.
 func (u *unit) time(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {

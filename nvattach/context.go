@@ -334,3 +334,37 @@ func (p *place) kind() uint32 {
 	}
 	return accessAsync
 }
+
+// alike returns which threads of a launch see the same in a field.
+func alike(id int) bpf.Extent {
+	switch {
+	case id <= fieldBlockDimZ || knownAt(id):
+		return bpf.OfGrid
+	case id <= fieldBlockZ:
+		return bpf.OfBlock
+	}
+	return bpf.OfThread
+}
+
+// knownAt reports whether a field is a number that is known where a program is put.
+func knownAt(id int) bool {
+	switch id {
+	case fieldSite, fieldSize, fieldSpace, fieldAccess, fieldInsn, fieldBlock, fieldLine, fieldFile, fieldCount, fieldISA, fieldGuarded:
+		return true
+	}
+	return false
+}
+
+// number returns a field that is a number at a place in PTX.
+func (p *place) numberOf(id int) uint64 {
+	switch id {
+	case fieldISA:
+		return isaPTX
+	case fieldGuarded:
+		if p.guarded {
+			return 1
+		}
+		return 0
+	}
+	return uint64(p.numbers()[id])
+}

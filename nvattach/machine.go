@@ -11,8 +11,6 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
-	"nvtrace/nvattach/helper"
-	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 )
 
@@ -37,30 +35,6 @@ type machine struct {
 	keys    map[*PlannedProgram]*kernelKeys
 	lines   map[*PlannedProgram]map[*sass.Body]bool // the bodies of programs of KindCapture
 	err     error                                   // why it gets none
-}
-
-// A bodyKey is what a compiled program depends on.
-type bodyKey struct {
-	q      *PlannedProgram
-	maps   *mapmem.Maps
-	sm     uint32
-	form   bodyForm
-	params string // of the kernel, for a program that asks for its arguments
-	line   string // of the place, for one of KindCapture
-}
-
-// A codeKey is what the compiled form of a program's text depends on.
-type codeKey struct {
-	text string
-	sm   uint32
-}
-
-// compiledBody is a program as machine code, or why there is none.
-type compiledBody struct {
-	params []BodyParam
-	code   *sass.Body
-	err    error
-	fixed  bool // for the memory of this run
 }
 
 // EditCode opens machine code that a GPU is to run for a change. Cubins for sm_100 and later
@@ -517,21 +491,6 @@ func paramsKey(params []fatbin.Param) string {
 		b.WriteString(strconv.Itoa(p.Offset) + ":" + strconv.Itoa(p.Size) + " ")
 	}
 	return b.String()
-}
-
-// asksForArguments reports whether a program calls bpf_get_func_arg or its like.
-func (q *PlannedProgram) asksForArguments() bool {
-	return slices.Contains(q.Report.Helpers, helper.FuncArg) || slices.Contains(q.Report.Helpers, helper.FuncArgCount)
-}
-
-// readsValue reports whether a program reads what an access to memory carries.
-func (q *PlannedProgram) readsValue() bool {
-	return slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldValue || q.fields[i] == fieldValue2 })
-}
-
-// asksForLines reports whether a program reads the place in the source, which only PTX has.
-func (q *PlannedProgram) asksForLines() bool {
-	return slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldLine || q.fields[i] == fieldFile })
 }
 
 // body returns a program's machine code, which is compiled once.

@@ -26,11 +26,6 @@ type namedKey struct {
 	at   *place
 }
 
-// slotMap returns the map of parameter number i of BodySlot.
-func (q *PlannedProgram) slotMap(i int) *object.MapDef {
-	return q.unit.defs[q.Report.Slots[i%len(q.Report.Slots)].Map]
-}
-
 // takenKeys is how many places are taken of each map that has some.
 func (p *Plan) takenKeys() (list []int) {
 	for _, d := range p.placedMaps() {

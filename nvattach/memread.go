@@ -2,7 +2,6 @@ package nvattach
 
 import (
 	"fmt"
-	"slices"
 
 	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
@@ -41,14 +40,6 @@ func atMostRead(c *bpf.CallInfo) error {
 		return fmt.Errorf("%d bytes; in kernels at most %d are read at once", n, mostRead)
 	}
 	return nil
-}
-
-// ReadsMemory reports whether a program in kernels reads memory at addresses of its own, so that
-// [Maps.SetReadable] is to say what there is.
-func (p *Plan) ReadsMemory() bool {
-	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
-		return slices.ContainsFunc(q.Report.Helpers, func(n int32) bool { return slices.Contains(readHelpers, n) || slices.Contains(readStrHelpers, n) })
-	})
 }
 
 // probeRead is bpf_probe_read: memory that is not there is -EFAULT, and reads as zeros.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"nvtrace/nvattach/emit"
-	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
@@ -117,30 +116,6 @@ func (g *weaving) sooner(q *PlannedProgram, st *ptx.Sites, e *ptx.Exit) (uint32,
 		first = i
 	}
 	return first, first != e.Stmt
-}
-
-// onlyCounts reports whether it makes no difference when a program runs: it adds to
-// values of arrays that no program does anything else with, and asks for no time.
-func (q *PlannedProgram) onlyCounts() bool {
-	for _, i := range q.Report.Fields {
-		if id := q.fields[i]; id == fieldTime || id == fieldClock {
-			return false
-		}
-	}
-	for _, h := range q.Report.Helpers {
-		switch h {
-		case helper.MapLookup, helper.Log2, 8, 14, helper.FuncArg, helper.FuncArgCount, 503, 504, 505, 508, 509, 510, 511, 512:
-		default:
-			return false
-		}
-	}
-	for i := range q.Report.Maps {
-		u, d := &q.Report.Maps[i], q.unit.defs[i]
-		if u.Used && !d.ReadOnly && (!u.AddOnly() || d.Layout() != object.LayoutArray || d.Thread || d.PerBlock()) {
-			return false
-		}
-	}
-	return true
 }
 
 // putAt puts a program before a statement, for all threads that come there.

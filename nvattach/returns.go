@@ -2,13 +2,9 @@ package nvattach
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	"nvtrace/nvattach/helper"
-	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
-	"nvtrace/ptx/bpf"
 )
 
 // What a device function returns can't be read where it leaves: PTX has its parameter for that
@@ -16,9 +12,6 @@ import (
 
 // returned is that register.
 func (g *weaving) returned() string { return "%" + g.w.Stem() + "ret" }
-
-// wantsReturn reports whether a program asks what functions return.
-func (q *PlannedProgram) wantsReturn() bool { return slices.Contains(q.Report.Helpers, helper.FuncRet) }
 
 // keepReturn has a function keep what it is to return, once.
 func (g *weaving) keepReturn(st *ptx.Sites) error {
@@ -79,26 +72,4 @@ func (g *weaving) storedReturn(st *ptx.Sites, a *ptx.Access) string {
 		off += size
 	}
 	return b.String()
-}
-
-// funcRet is bpf_get_func_ret: up to 8 bytes of what a device function returns.
-func (u *unit) funcRet(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
-	none := func() (ptx.Arg, error) {
-		c.Args[1].Store(0, 8, ptx.Imm(0))
-		return ptx.Imm(helper.EINVAL), nil
-	}
-	if u.at.given != nil || u.q == nil || !u.q.Point.Func || u.q.Point.Kind != object.KindExit || len(u.at.sites.Returns) == 0 {
-		return none()
-	}
-	p := &u.at.sites.Returns[0]
-	r := u.returned
-	if p.Space != ptx.SpaceParam {
-		var err error
-		if r, err = k.Widen(p); err != nil {
-			return none() //nolint:nilerr // it has no number
-		}
-	}
-	c.Args[1].Store(0, 8, register64(r))
-	return ptx.Imm(0), nil
 }

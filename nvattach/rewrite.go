@@ -77,9 +77,6 @@ type Rewritten struct {
 	Original *Original
 }
 
-// An Unprobed is a kernel that a program wants and does not get.
-type Unprobed struct{ Kernel, Reason string }
-
 // reasonSASS is said of kernels of which there is only machine code.
 const reasonSASS = "only machine code for this GPU is in the image, and no PTX"
 

@@ -14,12 +14,6 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// A template is a program's code in a module.
-type template struct {
-	*bpf.Template
-	before string // code in front of it
-}
-
 // An ownKey is a function that has such registers.
 type ownKey struct {
 	fn *ptx.Func
@@ -70,16 +64,6 @@ func loadOwn(reg string, word int, varies bool) string {
 	return b.String()
 }
 
-// sharesOwn reports whether anything but the thread's variables can depend on these.
-func (q *PlannedProgram) sharesOwn() bool {
-	for i, d := range q.unit.defs {
-		if !d.Thread && q.Report.Maps[i].Used {
-			return true
-		}
-	}
-	return len(q.Report.Helpers) > 0
-}
-
 // keepOwn is what a Body puts behind its program: the variables of the thread go back to
 // the registers of the kernel that they came from.
 func (g *weaving) keepOwn(q *PlannedProgram) string {
@@ -95,37 +79,12 @@ func (g *weaving) keepOwn(q *PlannedProgram) string {
 	return b.String()
 }
 
-// ownWords are the initial values of the variables of each thread that a program uses.
-func (q *PlannedProgram) ownWords() (list []uint32) {
-	for i, d := range q.unit.defs {
-		if !d.Thread || !q.Report.Maps[i].Used {
-			continue
-		}
-		for b := d.Initial; len(b) > 0; b = b[min(8, len(b)):] {
-			var v [8]byte
-			copy(v[:], b)
-			list = append(list, uint32(binary.LittleEndian.Uint64(v[:])), uint32(binary.LittleEndian.Uint64(v[:])>>32))
-		}
-	}
-	return list
-}
-
 // ownName returns what the names of registers with a section's variables begin with.
 func (g *weaving) ownName(q *PlannedProgram, d *object.MapDef) string {
 	if g.own[d] == "" {
 		g.own[d] = fmt.Sprintf("%%%so%d_%d_", g.w.Stem(), slices.Index(g.p.Objects, q.Object), slices.Index(q.unit.defs, d))
 	}
 	return g.own[d]
-}
-
-// usesOwn reports whether a program uses variables of which each thread has its own.
-func (q *PlannedProgram) usesOwn() bool {
-	for i, d := range q.unit.defs {
-		if d.Thread && q.Report.Maps[i].Used {
-			return true
-		}
-	}
-	return false
 }
 
 // keep returns the template that another module got, or writes one.

@@ -1,7 +1,6 @@
 package nvattach
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -32,9 +31,6 @@ func TwinName(kernel string) string { return kernel + twinSuffix }
 func TwinOf(name string) (kernel string, ok bool) { return strings.CutSuffix(name, twinSuffix) }
 
 const twinSuffix = "__nvtrace_unprobed"
-
-// launchRegisters are those that a thread may take in a block of 1,024.
-const launchRegisters = 65536 / 1024
 
 // twins returns a woven module's text with copies of kernels behind it. Where
 // device functions have programs, the copies call copies of functions.
@@ -191,15 +187,6 @@ func (r *rewriting) limited(w *Woven, kernels []string, both []byte) (cubin []by
 		}
 	}
 	return cubin
-}
-
-// registerLimit is a directive by which a kernel that took n registers without
-// programs can be launched with as many threads as before.
-func registerLimit(f *ptx.File, fn *ptx.Func, n int) string {
-	if n <= launchRegisters && f.Attr(fn, ".minnctapersm") == nil {
-		return ".maxntid 1024, 1, 1"
-	}
-	return fmt.Sprintf(".maxnreg %d", max(launchRegisters, (n+7)/8*8))
 }
 
 // keep notes that kernels have copies.

@@ -3,46 +3,14 @@ package nvattach
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
-	"nvtrace/fatbin"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
-
-// A Site is one place that a program was put at.
-type Site struct {
-	Kernel  string // mangled name of the kernel or device function
-	Program string
-	Kind    object.Kind
-	Insn    uint32 // instructions of the function before it
-	Text    string // the instruction; "" for an entry and the end of a body
-	File    string // of the source, "" if the module does not say
-	Line    uint32 // 0 if the module does not say
-}
-
-// String says where the place is: "vadd, vadd.cu:12: ld.global.f32 %f1, [%rd6]", and
-// without a source line after how many of the function's instructions.
-func (s *Site) String() string {
-	var b strings.Builder
-	b.WriteString(fatbin.Demangle(s.Kernel))
-	switch {
-	case s.File != "" && s.Line > 0:
-		fmt.Fprintf(&b, ", %s:%d", path.Base(s.File), s.Line)
-	case s.Insn > 0 || s.Text != "":
-		fmt.Fprintf(&b, ", instruction %d", s.Insn)
-	}
-	if s.Text == "" {
-		fmt.Fprintf(&b, ", %s", s.Kind)
-	} else {
-		fmt.Fprintf(&b, ": %s", s.Text)
-	}
-	return b.String()
-}
 
 // WeaveOptions say how a module is rewritten. Nil is the zero value.
 type WeaveOptions struct {
@@ -136,13 +104,6 @@ type templateKey struct {
 	q      *PlannedProgram
 	text   string     // the context of a program of KindCapture
 	params *ptx.Sites // of a program that asks for parameters
-}
-
-// A checkKey is a kind of place at which a program's code was checked: the opcode
-// with modifiers of the instruction, "" for the entry and the end of a body.
-type checkKey struct {
-	q      *PlannedProgram
-	opcode string
 }
 
 // maxGrowth bounds what programs may add to a module: the driver's compiler takes
@@ -459,23 +420,6 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 	return text, g.check(kind, at.setup+text)
 }
 
-// reconverge reports whether threads should be brought together again behind the
-// program: the assembler does so by itself behind a short branch.
-func (q *PlannedProgram) reconverge() bool {
-	if q.Point.Kind == object.KindExit || q.Point.Kind == object.KindRun {
-		return false
-	}
-	if q.Report.Branches > 1 || q.Report.FueledLoops+q.Report.ProvenLoops > 0 {
-		return true
-	}
-	for i := range q.Report.Maps {
-		if q.Report.Maps[i].Used && q.unit.defs[i].Layout() == object.LayoutHash {
-			return true
-		}
-	}
-	return false
-}
-
 // text puts an instruction's text into the module and returns its name.
 func (g *weaving) text(s string) string {
 	if name := g.texts[s]; name != "" {
@@ -498,3 +442,18 @@ func (g *weaving) text(s string) string {
 	g.w.Module(b.String())
 	return name
 }
+
+// An Unprobed is a kernel that a program wants and does not get.
+type Unprobed struct{ Kernel, Reason string }
+
+// registerLimit is a directive by which a kernel that took n registers without
+// programs can be launched with as many threads as before.
+func registerLimit(f *ptx.File, fn *ptx.Func, n int) string {
+	if n <= launchRegisters && f.Attr(fn, ".minnctapersm") == nil {
+		return ".maxntid 1024, 1, 1"
+	}
+	return fmt.Sprintf(".maxnreg %d", max(launchRegisters, (n+7)/8*8))
+}
+
+// launchRegisters are those that a thread may take in a block of 1,024.
+const launchRegisters = 65536 / 1024
