@@ -6,6 +6,7 @@ import (
 
 	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 )
 
@@ -58,7 +59,7 @@ func (g *weaving) beginBlock(fn *ptx.Func) {
 
 // wantsBlocks reports whether a program that a kernel is to get uses maps of blocks.
 func (g *weaving) wantsBlocks(kernel string) bool {
-	return slices.ContainsFunc(g.p.Programs, func(q *PlannedProgram) bool { return q.usesBlocks() != nil && g.p.kernelWanted(q, kernel, false) })
+	return slices.ContainsFunc(g.p.Programs, func(q *proof.Program) bool { return q.UsesBlocks() != nil && g.p.kernelWanted(q, kernel, false) })
 }
 
 // tooMuchShared says why a kernel can't have the maps of blocks; "" if it can, or need not.

@@ -10,6 +10,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 )
 
@@ -31,7 +32,7 @@ type Body struct {
 	Text string
 	// Params are the function's parameters in order: first those of 8 bytes, then those
 	// of 4, so that none is aligned by a gap.
-	Params []BodyParam
+	Params []proof.BodyParam
 }
 
 // BodyName is the name of a Body's function.
@@ -58,10 +59,10 @@ func bodyVersion(sm uint32) ptx.Version {
 }
 
 // bodyForms are the forms that a program may be needed in.
-func bodyForms(q *PlannedProgram, maps *mapmem.Maps) []bodyForm {
-	if q.plain != nil && q.placed(maps) {
-		list := append([]bodyForm{{}, {guarded: true}}, bodyForms(q.plain, maps)...)
-		if q.sums(maps) != nil {
+func bodyForms(q *proof.Program, maps *mapmem.Maps) []bodyForm {
+	if q.Plain != nil && q.HasPlaces(maps) {
+		list := append([]bodyForm{{}, {guarded: true}}, bodyForms(q.Plain, maps)...)
+		if sumsOf(q, maps) != nil {
 			list = append(list, bodyForm{sum: sumHere, keys: 1}, bodyForm{sum: sumHere, guarded: true, keys: 1}, bodyForm{sum: sumEnd, keys: 2})
 		}
 		for i := range list[2:] {
@@ -69,14 +70,14 @@ func bodyForms(q *PlannedProgram, maps *mapmem.Maps) []bodyForm {
 		}
 		return list
 	}
-	if q.plain != nil {
-		q = q.plain
+	if q.Plain != nil {
+		q = q.Plain
 	}
-	if q.sums(maps) != nil {
+	if sumsOf(q, maps) != nil {
 		return []bodyForm{{sum: sumHere}, {sum: sumHere, guarded: true}, {sum: sumEnd}}
 	}
 	list := []bodyForm{{}, {guarded: true}}
-	if q.readsValue() {
+	if q.ReadsValue() {
 		list = append(list, bodyForm{copies: true}, bodyForm{guarded: true, copies: true}, bodyForm{rows: true}, bodyForm{guarded: true, rows: true})
 	}
 	return list
@@ -85,46 +86,46 @@ func bodyForms(q *PlannedProgram, maps *mapmem.Maps) []bodyForm {
 // bodyText writes a program as a function for an architecture. params are the kernel's,
 // which only programs that ask for arguments depend on, and line is the instruction's text,
 // which is the context of programs of KindCapture. f says for which places it is.
-func (p *Plan) bodyText(q *PlannedProgram, maps *mapmem.Maps, arch fatbin.Arch, params []fatbin.Param, line string, f bodyForm) (*Body, error) {
+func (p *Plan) bodyText(q *proof.Program, maps *mapmem.Maps, arch fatbin.Arch, params []fatbin.Param, line string, f bodyForm) (*Body, error) {
 	switch {
 	case q.Report.TextInMemory:
 		return nil, fmt.Errorf("program %s computes where in an instruction's text it reads, for which machine code has no memory: %w", q.Name, ErrNotWoven)
-	case q.usesBlocks() != nil:
+	case q.UsesBlocks() != nil:
 		return nil, errBlocks
 	case q.Point.Kind == object.KindRun:
 		return nil, fmt.Errorf("BUG: program %s is a kernel of its own", q.Name)
 	}
-	if f.plain && q.plain != nil {
-		q = q.plain
+	if f.plain && q.Plain != nil {
+		q = q.Plain
 	}
 	if f.sum != sumNone {
-		return p.sumText(q, q.sums(maps), maps, arch, f)
+		return p.sumText(q, sumsOf(q, maps), maps, arch, f)
 	}
-	return p.function(q, maps, arch, params, line, func(g *weaving, at *place) (code, active string, err error) {
-		at.guarded, g.dialect.each = f.guarded, f.each
+	return p.function(q, maps, arch, params, line, func(g *weaving, at *proof.Place) (code, active string, err error) {
+		at.Guarded, g.dialect.each = f.guarded, f.each
 		if f.copies || f.rows {
 			var load strings.Builder
-			addr, n := at.given.reg(BodyParam{What: BodyAddr, Wide: true}), at.given.reg(BodyParam{What: BodyCopied})
+			addr, n := at.Given.Reg(proof.BodyParam{What: proof.BodyAddr, Wide: true}), at.Given.Reg(proof.BodyParam{What: proof.BodyCopied})
 			if f.copies {
-				at.value, at.value2 = g.bytesAt(&load, addr, n, mostCopied)
+				at.Value, at.Value2 = g.bytesAt(&load, addr, n, mostCopied)
 			} else {
-				at.value, at.value2 = g.rowAt(&load, ".shared", addr, n)
+				at.Value, at.Value2 = g.rowAt(&load, ".shared", addr, n)
 			}
-			at.setup = load.String()
+			at.Setup = load.String()
 		}
 		if code, err = g.code(q, at); err != nil {
 			return "", "", err
 		}
 		if f.guarded {
-			active = at.given.reg(BodyParam{What: BodyActive})
+			active = at.Given.Reg(proof.BodyParam{What: proof.BodyActive})
 		}
-		return at.setup + code + g.keepOwn(q), active, nil
+		return at.Setup + code + g.keepOwn(q), active, nil
 	})
 }
 
 // function writes the function of a Body; write returns what it does, and the register by which
 // threads are kept from that, "" for none.
-func (p *Plan) function(q *PlannedProgram, maps *mapmem.Maps, arch fatbin.Arch, params []fatbin.Param, line string, write func(g *weaving, at *place) (code, active string, err error)) (*Body, error) {
+func (p *Plan) function(q *proof.Program, maps *mapmem.Maps, arch fatbin.Arch, params []fatbin.Param, line string, write func(g *weaving, at *proof.Place) (code, active string, err error)) (*Body, error) {
 	src := ".version " + bodyVersion(arch.SM).String() + "\n.target sm_" + strconv.Itoa(int(arch.SM)) + "\n.address_size 64\n\n.visible .func " + BodyName + "() .noreturn\n{\n\texit;\n}\n"
 	file, err := ptx.Parse(q.Name, src, nil)
 	if err != nil {
@@ -133,16 +134,16 @@ func (p *Plan) function(q *PlannedProgram, maps *mapmem.Maps, arch fatbin.Arch, 
 	g := newWeaving(p, file, maps, &WeaveOptions{})
 	g.dialect.patch = true
 	st := g.allSites()[0]
-	at := &place{sites: st, text: line, given: &given{kernel: params, regs: map[BodyParam]string{}}}
+	at := &proof.Place{Sites: st, Text: line, Given: &proof.Given{Kernel: params, Regs: map[proof.BodyParam]string{}}}
 	code, active, err := write(g, at)
 	if err != nil {
 		return nil, err
 	}
 	b := new(Body)
-	for bp := range at.given.regs {
+	for bp := range at.Given.Regs {
 		b.Params = append(b.Params, bp)
 	}
-	slices.SortFunc(b.Params, func(x, y BodyParam) int {
+	slices.SortFunc(b.Params, func(x, y proof.BodyParam) int {
 		if x.Wide != y.Wide {
 			return cmp.Compare(btoi(y.Wide), btoi(x.Wide))
 		}
@@ -151,7 +152,7 @@ func (p *Plan) function(q *PlannedProgram, maps *mapmem.Maps, arch fatbin.Arch, 
 	var list []string
 	var loads strings.Builder
 	for i, bp := range b.Params {
-		size, reg := 4, at.given.regs[bp]
+		size, reg := 4, at.Given.Regs[bp]
 		if bp.Wide {
 			size = 8
 		}

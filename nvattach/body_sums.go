@@ -9,6 +9,7 @@ import (
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 )
 
@@ -17,34 +18,34 @@ type sum struct {
 	to    *mapmem.Map
 	at    uint64 // of the value of the map's first copy
 	bytes int
-	what  BodyValue // which is added, if field is set
+	what  proof.BodyValue // which is added, if field is set
 	field bool
 	n     int64 // else
 	// slot is, where the value is that of a key which has a place, 1 + the use of the program's; at is in the value then.
 	slot int
 }
 
-// sums returns what a program adds to parts of maps of which each multiprocessor has its own, so
+// sumsOf returns what a program adds to parts of maps of which each multiprocessor has its own, so
 // that no program looks at them; nil if it does anything else.
-func (q *PlannedProgram) sums(maps *mapmem.Maps) []sum {
+func sumsOf(q *proof.Program, maps *mapmem.Maps) []sum {
 	switch q.Point.Kind {
 	case object.KindMem, object.KindInsn, object.KindBlock:
 	default:
 		return nil
 	}
-	adds, ok := q.verified.Additions()
+	adds, ok := q.Verified.Additions()
 	if !ok || len(adds) > mostSums {
 		return nil
 	}
 	var list []sum
 	for _, a := range adds {
-		x := maps.Of(q.unit.defs[a.Map])
+		x := maps.Of(q.Unit.Defs[a.Map])
 		if a.Slot > 0 {
-			if x == nil || x.KeyPlaces == 0 || q.numbers(&q.Report.Slots[a.Slot-1]) {
+			if x == nil || x.KeyPlaces == 0 || q.Numbers(&q.Report.Slots[a.Slot-1]) {
 				return nil
 			}
 			s := sum{to: x, at: uint64(a.Offset), bytes: a.Bytes, n: a.Number, slot: a.Slot}
-			if !q.summed(&s, a.Field) {
+			if !fillSum(q, &s, a.Field) {
 				return nil
 			}
 			list = append(list, s)
@@ -61,7 +62,7 @@ func (q *PlannedProgram) sums(maps *mapmem.Maps) []sum {
 		default:
 			s.at += uint64(binary.LittleEndian.Uint32(c.Info.Bytes[1])) * x.Stride
 		}
-		if !q.summed(&s, a.Field) {
+		if !fillSum(q, &s, a.Field) {
 			return nil
 		}
 		list = append(list, s)
@@ -69,13 +70,13 @@ func (q *PlannedProgram) sums(maps *mapmem.Maps) []sum {
 	return list
 }
 
-// summed says what a sum adds, a field or its number; false if it can't.
-func (q *PlannedProgram) summed(s *sum, field int) bool {
+// fillSum says what a sum adds, a field or its number; false if it can't.
+func fillSum(q *proof.Program, s *sum, field int) bool {
 	if field < 0 {
 		return s.n == int64(int32(s.n))
 	}
-	s.what, s.field = bodyValues[q.fields[field]]
-	return s.field && s.what.known()
+	s.what, s.field = proof.BodyValues[q.Fields[field]]
+	return s.field && known(s.what)
 }
 
 // mostSums bounds the additions of a program: each takes a parameter of a Body.
@@ -90,34 +91,34 @@ func (s sum) String() string {
 }
 
 // known reports whether a value is a number when programs are put at places.
-func (v BodyValue) known() bool {
+func known(v proof.BodyValue) bool {
 	switch v {
-	case BodySize, BodySpace, BodyAccess, BodyInsn, BodyBlock, BodyCount:
+	case proof.BodySize, proof.BodySpace, proof.BodyAccess, proof.BodyInsn, proof.BodyBlock, proof.BodyCount:
 		return true
 	}
 	return false
 }
 
 // sumText writes a Body that makes a program's sums.
-func (p *Plan) sumText(q *PlannedProgram, list []sum, maps *mapmem.Maps, arch fatbin.Arch, f bodyForm) (*Body, error) {
-	return p.function(q, maps, arch, nil, "", func(g *weaving, at *place) (string, string, error) {
+func (p *Plan) sumText(q *proof.Program, list []sum, maps *mapmem.Maps, arch fatbin.Arch, f bodyForm) (*Body, error) {
+	return p.function(q, maps, arch, nil, "", func(g *weaving, at *proof.Place) (string, string, error) {
 		out := weaverSink{w: g.w}
 		c := &emit.Code{S: &out, M: maps}
 		active := ""
 		if f.guarded {
-			active = at.given.reg(BodyParam{What: BodyActive})
+			active = at.Given.Reg(proof.BodyParam{What: proof.BodyActive})
 		}
 		if f.sum == sumHere {
-			sumsHere(c, list, at.given, active)
+			sumsHere(c, list, at.Given, active)
 		} else {
-			sumsAtEnd(c, list, at.given, max(f.keys, 1), q)
+			sumsAtEnd(c, list, at.Given, max(f.keys, 1), q)
 		}
 		return out.String(), "", nil
 	})
 }
 
 // sumsHere adds what is the same in all threads that are there and, unless active is "", are active.
-func sumsHere(c *emit.Code, list []sum, v *given, active string) {
+func sumsHere(c *emit.Code, list []sum, v *proof.Given, active string) {
 	all, count, on, is := c.Reg(ptx.B32), c.Reg(ptx.B32), "", c.Reg(ptx.Pred)
 	if active != "" {
 		on = "@" + is + " "
@@ -131,14 +132,14 @@ func sumsHere(c *emit.Code, list []sum, v *given, active string) {
 	c.F("popc.b32 %s, %s;", count, all)
 	for i, s := range list {
 		total := c.Reg(ptx.B64)
-		c.F("mul.wide.s32 %s, %s, %s;", total, count, c.Low(v.reg(BodyParam{What: BodySum, Offset: i})))
+		c.F("mul.wide.s32 %s, %s, %s;", total, count, c.Low(v.Reg(proof.BodyParam{What: proof.BodySum, Offset: i})))
 		addSum(c, &s, v, s.slot-1, first, total)
 	}
 }
 
 // sumsAtEnd adds what threads have added up, once for all of a warp that have the same: the list for each of some
 // combinations of keys.
-func sumsAtEnd(c *emit.Code, list []sum, v *given, keys int, q *PlannedProgram) {
+func sumsAtEnd(c *emit.Code, list []sum, v *proof.Given, keys int, q *proof.Program) {
 	all := c.Reg(ptx.B32)
 	c.F("activemask.b32 %s;", all)
 	for i := range keys * len(list) {
@@ -165,10 +166,10 @@ func firstOf(c *emit.Code, threads string) string {
 
 // addSum adds a number to the multiprocessor's part of a map, that of a key with a place to that which the
 // parameter slot says.
-func addSum(c *emit.Code, s *sum, v *given, slot int, where, total string) {
+func addSum(c *emit.Code, s *sum, v *proof.Given, slot int, where, total string) {
 	a := ""
 	if s.slot > 0 {
-		a = keyPlace(c, s.to, v.reg(BodyParam{What: BodySlot, Offset: slot}))
+		a = keyPlace(c, s.to, v.Reg(proof.BodyParam{What: proof.BodySlot, Offset: slot}))
 		if s.at > 0 {
 			c.F("add.s64 %s, %s, %d;", a, a, s.at)
 		}

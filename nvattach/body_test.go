@@ -67,7 +67,7 @@ func TestBodiesAssemble(t *testing.T) {
 			for _, sm := range []uint32{75, 90, 120} {
 				b, err := plan.bodyText(q, maps, fatbin.Arch{SM: sm}, params, "st.global.b32 [R2+16], R4;", bodyForm{guarded: q.Point.Kind == object.KindMem})
 				if err != nil {
-					if errors.Is(err, ErrNotWoven) && q.usesOwn() || errors.Is(err, errBlocks) {
+					if errors.Is(err, ErrNotWoven) && q.UsesOwn() || errors.Is(err, errBlocks) {
 						continue
 					}
 					t.Errorf("%s %s: %v", o.Name, q.Name, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/bpf"
 )
 
@@ -59,8 +60,8 @@ func TestHeaderMatches(t *testing.T) {
 		if err := spec.Types.TypeByName(tt.name, &s); err != nil {
 			t.Fatal(err)
 		}
-		ctx, ids := contextOf(tt.kind, 0)
-		n := slices.IndexFunc(ids, func(id int) bool { return id >= fieldPair })
+		ctx, ids := proof.ContextOf(tt.kind, 0)
+		n := slices.IndexFunc(ids, func(id int) bool { return id >= proof.FieldPair })
 		if diff := cmp.Diff(ctx.Fields[:n], flatten(t, s, "", 0), cmpopts.IgnoreFields(bpf.Field{}, "Uniform", "Clock", "Placed", "Alike")); diff != "" {
 			t.Errorf("struct %s (- nvattach, + header):\n%s", tt.name, diff)
 		}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 )
 
@@ -19,7 +20,7 @@ const mostCopied = 16
 
 // copied writes code that puts what an asynchronous copy, or a thread's row of ldmatrix, is in memory
 // into registers. What is not known stays 0.
-func (g *weaving) copied(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *place) {
+func (g *weaving) copied(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *proof.Place) {
 	s := &g.f.Stmts[a.Stmt]
 	switch {
 	case a.Class == ptx.AccessAsync && s.Op == ptx.OpCp:
@@ -30,7 +31,7 @@ func (g *weaving) copied(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at 
 }
 
 // copiedAsync is for cp.async, which has two accesses: both carry the same.
-func (g *weaving) copiedAsync(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *place) {
+func (g *weaving) copiedAsync(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *proof.Place) {
 	s := &g.f.Stmts[a.Stmt]
 	args := g.f.Args(s)
 	most := int(a.Bytes)
@@ -38,12 +39,12 @@ func (g *weaving) copiedAsync(out *strings.Builder, st *ptx.Sites, a *ptx.Access
 		return
 	}
 	var code strings.Builder
-	from := at.addr
+	from := at.Addr
 	if a.Flags&ptx.AccessReads == 0 {
-		source, there := *a, place{}
+		source, there := *a, proof.Place{}
 		source.Addr = 1
 		g.address(&code, st, &source, &there)
-		from = there.addr
+		from = there.Addr
 	}
 	rest := args[3:]
 	if a.Flags&ptx.AccessPolicy != 0 && len(rest) > 0 {
@@ -64,7 +65,7 @@ func (g *weaving) copiedAsync(out *strings.Builder, st *ptx.Sites, a *ptx.Access
 			fmt.Fprintf(&code, "\tmin.u64 %s, %s, %d;\n", n, size, most)
 		}
 	}
-	at.value, at.value2 = g.bytesAt(&code, from, n, most)
+	at.Value, at.Value2 = g.bytesAt(&code, from, n, most)
 	out.WriteString(code.String())
 }
 
@@ -124,7 +125,7 @@ func (g *weaving) bytesAt(out *strings.Builder, addr, n string, most int) (lo, h
 }
 
 // copiedRow is for ldmatrix: of a thread whose address the instruction uses, the row there.
-func (g *weaving) copiedRow(out *strings.Builder, a *ptx.Access, at *place) {
+func (g *weaving) copiedRow(out *strings.Builder, a *ptx.Access, at *proof.Place) {
 	s := &g.f.Stmts[a.Stmt]
 	rows := 8
 	switch {
@@ -144,7 +145,7 @@ func (g *weaving) copiedRow(out *strings.Builder, a *ptx.Access, at *place) {
 	if a.Space == ptx.SpaceShared {
 		space = ".shared"
 	}
-	at.value, at.value2 = g.rowAt(out, space, at.addr, strconv.Itoa(rows))
+	at.Value, at.Value2 = g.rowAt(out, space, at.Addr, strconv.Itoa(rows))
 }
 
 // rowAt writes code that puts 16 bytes of shared memory into two new registers of 64 bits, in the first

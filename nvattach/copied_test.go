@@ -9,6 +9,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/emu"
 )
 
@@ -180,13 +181,13 @@ func TestCopiedBody(t *testing.T) {
 				var v uint64
 				bits := 32
 				switch p.What {
-				case BodyAddr:
+				case proof.BodyAddr:
 					v, bits = reg.Base+uint64(from), 64
-				case BodyCopied:
+				case proof.BodyCopied:
 					v = uint64(n)
-				case BodySize:
+				case proof.BodySize:
 					v = uint64(size)
-				case BodyActive:
+				case proof.BodyActive:
 					v = 1
 				default:
 					t.Fatalf("parameter %+v", p)
@@ -254,11 +255,11 @@ func TestRowsBody(t *testing.T) {
 		for i, p := range b.Params {
 			v, bits := "16", 32
 			switch p.What {
-			case BodyAddr:
+			case proof.BodyAddr:
 				v, bits = "%d3", 64
-			case BodyCopied:
+			case proof.BodyCopied:
 				v = fmt.Sprint(rows)
-			case BodySize:
+			case proof.BodySize:
 			default:
 				t.Fatalf("parameter %+v", p)
 			}

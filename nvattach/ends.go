@@ -7,6 +7,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/bpf"
 )
 
@@ -32,10 +33,10 @@ func (e *Ended) String() string {
 }
 
 // Ended returns which of a program's tests ended runs of it.
-func (p *Plan) Ended(maps *mapmem.Maps, mem mapmem.Memory, q *PlannedProgram) ([]Ended, error) {
+func (p *Plan) Ended(maps *mapmem.Maps, mem mapmem.Memory, q *proof.Program) ([]Ended, error) {
 	var list []Ended
 	for i := range q.Report.Ends {
-		slot := q.ends + emit.EndSlots*i
+		slot := q.FirstEnd + emit.EndSlots*i
 		n, err := maps.Counter(mem, slot)
 		if err != nil {
 			return nil, err

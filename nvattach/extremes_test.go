@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/bpf"
 )
 
@@ -26,16 +27,16 @@ func TestExtremes(t *testing.T) {
 	r.runAdd(r.weave(vectorAdd).Text, blocks, threads)
 
 	q := r.plan.Programs[0]
-	helpers := q.unit.helpers()
+	helpers := q.Unit.Helpers()
 	mem := &mapmem.Buffer{Base: x.Base, Data: make([]byte, x.CopyBytes)}
 	for i := range 4 {
 		copy(mem.Data[uint64(i)*x.Stride:], first)
 	}
 	var thread *hostThread
-	interpret(q.unit, helpers, r.maps, &thread)
-	env := &bpf.Env{Maps: (&unit{obj: q.Object}).envMaps(), Helpers: helpers}
-	env.Context, _ = contextOf(q.Point.Kind, captureText)
-	in := &bpf.Interpreter{Env: env, Read: mem.ReadMem, Write: mem.WriteMem, Field: func(i int) uint64 { return thread.field(q.fields[i]) }}
+	interpret(q.Unit, helpers, r.maps, &thread)
+	env := &bpf.Env{Maps: (&proof.Unit{Object: q.Object}).EnvMaps(), Helpers: helpers}
+	env.Context, _ = proof.ContextOf(q.Point.Kind, proof.CaptureText)
+	in := &bpf.Interpreter{Env: env, Read: mem.ReadMem, Write: mem.WriteMem, Field: func(i int) uint64 { return thread.field(q.Fields[i]) }}
 	for i := range uint32(blocks * threads) {
 		thread = &hostThread{grid: [3]uint32{blocks, 1, 1}, dim: [3]uint32{threads, 1, 1}, block: [3]uint32{i / threads}, thread: [3]uint32{i % threads}}
 		if res, err := in.Run(&bpf.Program{Name: q.Name, Insns: q.Insns}); err != nil || res.Early {

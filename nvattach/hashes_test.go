@@ -10,6 +10,7 @@ import (
 	"nvtrace/nvattach/atomics"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/nvattach/values"
 )
 
@@ -138,7 +139,7 @@ func TestInsertions(t *testing.T) {
 	o := testObject(t, "hashes")
 	for name, want := range map[string]int{"count_anyway": 1, "count_first": 1, "count_after": 1, "count_one": 1, "replace": 0, "live_entry": 0, "full": 0} {
 		p := o.Program(name)
-		if got, _ := atomics.Insertions(atomics.NewFlow(p.Insns, (&unit{obj: o}).helpers()), o.AtomicMap); len(got) != want {
+		if got, _ := atomics.Insertions(atomics.NewFlow(p.Insns, (&proof.Unit{Object: o}).Helpers()), o.AtomicMap); len(got) != want {
 			t.Errorf("%s: %v, want %d", name, got, want)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"nvtrace/nvattach/hostmaps"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/bpf"
 )
 
@@ -26,7 +27,7 @@ type PlannedHost struct {
 	// Machine is the program as machine code.
 	Machine *bpf.Machine
 
-	unit *unit
+	unit *proof.Unit
 	uses []bool // by unit.defs: maps that it refers to
 	fuel uint32
 	code *bpf.Program
@@ -55,25 +56,25 @@ func (q *PlannedHost) asks(helpers map[int32]*bpf.Helper) {
 }
 
 // verifyHost proves a program for the host safe.
-func (u *unit) verifyHost(prog *object.HostProgram, maps []bpf.Map, fuel uint32) (*PlannedHost, error) {
+func verifyHost(u *proof.Unit, prog *object.HostProgram, maps []bpf.Map, fuel uint32) (*PlannedHost, error) {
 	if prog.Point.Function() && runtime.GOARCH != "amd64" {
 		return nil, fmt.Errorf("program %s: functions on the host have probes on x86-64 only", prog.Name)
 	}
-	q := &PlannedHost{HostProgram: prog, unit: u, uses: make([]bool, len(u.defs)), fuel: fuel}
+	q := &PlannedHost{HostProgram: prog, unit: u, uses: make([]bool, len(u.Defs)), fuel: fuel}
 	for i := range prog.Insns {
 		in := &prog.Insns[i]
 		if !in.IsLoadFromMap() {
 			continue
 		}
-		d := u.obj.Map(in.Reference())
+		d := u.Object.Map(in.Reference())
 		if d == nil {
 			continue
 		}
 		if !d.Supported() || d.PerThread() || d.PerBlock() || d.Thread {
 			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on the host; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, lpm_trie, queue, stack, bloom_filter, ringbuf, perf_event_array, stack_trace and array_of_maps", prog.Name, d.Name, d.Type)
 		}
-		for _, d := range u.obj.Reached(d) {
-			if k := slices.Index(u.defs, d); k >= 0 {
+		for _, d := range u.Object.Reached(d) {
+			if k := slices.Index(u.Defs, d); k >= 0 {
 				q.uses[k] = true
 			}
 		}
@@ -93,13 +94,13 @@ func (q *PlannedHost) assemble(list []bpf.Map) (err error) {
 	skip := map[int]bool{}
 	for {
 		insns, stores := q.Insns, []int(nil)
-		if !slices.ContainsFunc(q.Insns, strange) {
-			insns, stores = atomics.Increments(q.Insns, q.unit.obj.AtomicMap, env.Helpers, skip)
+		if !slices.ContainsFunc(q.Insns, proof.Strange) {
+			insns, stores = atomics.Increments(q.Insns, q.unit.Object.AtomicMap, env.Helpers, skip)
 		}
 		q.code = &bpf.Program{Name: q.Name, Insns: insns}
 		q.Machine, err = bpf.Assemble(q.code, env)
 		why, ok := errors.AsType[*bpf.RefusedError](err)
-		if !ok || !slices.Contains(stores, why.Insn) || len(skip) >= mostSkipped {
+		if !ok || !slices.Contains(stores, why.Insn) || len(skip) >= proof.MostSkipped {
 			break
 		}
 		skip[why.Insn] = true // at an address that is not aligned, for instance
@@ -115,7 +116,7 @@ func (q *PlannedHost) assemble(list []bpf.Map) (err error) {
 // env is what the program finds around it.
 func (q *PlannedHost) env(maps []bpf.Map, r *HostRunner) *bpf.Env {
 	kind := q.Point.Of()
-	return &bpf.Env{Maps: maps, Context: kind.Context, Narrow: true, Large: true, Helpers: q.unit.hostHelpers(kind, r), Fuel: q.fuel}
+	return &bpf.Env{Maps: maps, Context: kind.Context, Narrow: true, Large: true, Helpers: hostHelpers(q.unit, kind, r), Fuel: q.fuel}
 }
 
 // calls reports whether the program calls a helper.
@@ -169,7 +170,7 @@ type HostRunner struct {
 	interpreters map[*PlannedHost]*bpf.Interpreter
 	cpuIs        int // of the thread; -1: it was not asked for yet
 	call         *HostCall
-	unit         *unit
+	unit         *proof.Unit
 	held         [][]byte // records in the making, by their place
 	random       uint64
 
@@ -189,9 +190,9 @@ func (r *HostRunner) Run(q *PlannedHost, c *HostCall) error {
 	in := r.interpreters[q]
 	if in == nil {
 		u := *q.unit
-		u.defs = nil
-		in = &bpf.Interpreter{Env: q.env(u.envMaps(), r), Read: r.read, Write: r.write, Field: func(i int) uint64 { return r.call.Fields[i] }, Atomic: r.atomic}
-		for _, d := range u.defs {
+		u.Defs = nil
+		in = &bpf.Interpreter{Env: q.env(u.EnvMaps(), r), Read: r.read, Write: r.write, Field: func(i int) uint64 { return r.call.Fields[i] }, Atomic: r.atomic}
+		for _, d := range u.Defs {
 			base := uint64(0)
 			if x := r.maps.Of(d); x != nil {
 				base = x.Base
@@ -295,10 +296,10 @@ func (r *HostRunner) atomic(addr uint64, n int, change func(old uint64) uint64) 
 
 // MapAt returns the map of that index in a program's code, nil if it has no place.
 func (r *HostRunner) MapAt(q *PlannedHost, i int32) *mapmem.Map {
-	if i < 0 || int(i) >= len(q.unit.defs) {
+	if i < 0 || int(i) >= len(q.unit.Defs) {
 		return nil
 	}
-	return r.maps.Of(q.unit.defs[i])
+	return r.maps.Of(q.unit.Defs[i])
 }
 
 // Maps returns the maps of the programs.

@@ -12,6 +12,7 @@ import (
 	"nvtrace/nvattach/hostmaps"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/bpf"
 )
 
@@ -29,13 +30,13 @@ var hostHas = map[int32]func(object.HostKind) bool{
 
 // hostHelpers returns the helpers of programs at a kind of place, which r runs; nil while
 // they are only proven.
-func (u *unit) hostHelpers(kind *object.HostSection, r *HostRunner) map[int32]*bpf.Helper {
+func hostHelpers(u *proof.Unit, kind *object.HostSection, r *HostRunner) map[int32]*bpf.Helper {
 	h := make(map[int32]*bpf.Helper)
 	for _, row := range helper.In(helper.Host) {
 		h[row.Number] = row.Env(helper.Host)
 	}
-	u.checkMaps(h)
-	interpreted(h, func(_ *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error {
+	u.CheckMaps(h)
+	proof.Interpreted(h, func(_ *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error {
 		_, err := r.atomic(addr, n, change)
 		return err
 	})
@@ -162,7 +163,7 @@ var argRegs = [...]int{14, 13, 12, 11, 9, 8}
 
 // readOps gives the helpers that read the program's memory, or write it, their meaning.
 func (r *HostRunner) readOps(h map[int32]*bpf.Helper) {
-	for _, n := range readHelpers {
+	for _, n := range proof.ReadHelpers {
 		h[n].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			buf := make([]byte, a[1])
 			ret := uint64(0)
@@ -183,7 +184,7 @@ func (r *HostRunner) readOps(h map[int32]*bpf.Helper) {
 		}
 		return 0, nil
 	}
-	for _, n := range readStrHelpers {
+	for _, n := range proof.ReadStrHelpers {
 		h[n].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			if a[1] == 0 {
 				return 0, nil
@@ -241,7 +242,7 @@ func (r *HostRunner) next() uint64 {
 func (r *HostRunner) mapOf(in *bpf.Interpreter, arg uint64) (*mapmem.Map, error) {
 	if i, ok := in.Map(arg); ok {
 		for _, x := range r.maps.All {
-			if x.Object == r.unit.obj && x.Def.Name == in.Env.Maps[i].Name {
+			if x.Object == r.unit.Object && x.Def.Name == in.Env.Maps[i].Name {
 				return x, nil
 			}
 		}
@@ -326,13 +327,13 @@ func (r *HostRunner) query(x *mapmem.Map, what uint64) (uint64, error) {
 		return 0, err
 	}
 	switch what {
-	case ringAvail: // what was dropped was handed out as well
+	case proof.RingAvail: // what was dropped was handed out as well
 		return object.UnitBytes * min(binary.LittleEndian.Uint64(handed[:])-binary.LittleEndian.Uint64(read[:]), x.Ring.Units), nil
-	case ringRingSize:
+	case proof.RingRingSize:
 		return object.UnitBytes * x.Ring.Units, nil
-	case ringConsPos:
+	case proof.RingConsPos:
 		return object.UnitBytes * binary.LittleEndian.Uint64(read[:]), nil
-	case ringProdPos:
+	case proof.RingProdPos:
 		return object.UnitBytes * binary.LittleEndian.Uint64(handed[:]), nil
 	}
 	return 0, nil

@@ -7,6 +7,7 @@ import (
 
 	"nvtrace/nvattach/atomics"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -20,7 +21,7 @@ func TestAtomicIncrements(t *testing.T) {
 	ret := []asm.Instruction{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	plus := asm.Add.Imm(asm.R1, 1)
 	o := &object.Object{}
-	helpers := (&unit{}).helpers()
+	helpers := (&proof.Unit{}).Helpers()
 	for _, tt := range []struct {
 		name string
 		prog asm.Instructions

@@ -6,6 +6,7 @@ import (
 
 	"nvtrace/nvattach/atomics"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -68,7 +69,7 @@ func TestAtomicUpdates(t *testing.T) {
 		{"a jump into it", object.MapArray, end(asm.Instruction{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R7, Offset: -10}), 0},
 	} {
 		prog, o := countProgram(tt.kind, tt.other)
-		got, n, _ := atomics.Updates(prog, o.AtomicMap, (&unit{}).helpers(), true)
+		got, n, _ := atomics.Updates(prog, o.AtomicMap, (&proof.Unit{}).Helpers(), true)
 		if n != tt.want || len(got) != len(prog) {
 			t.Errorf("%s: %d, want %d\n%v", tt.name, n, tt.want, got)
 		}

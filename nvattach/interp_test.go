@@ -9,6 +9,7 @@ import (
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/bpf"
 )
 
@@ -28,7 +29,7 @@ func (f funcMemory) WriteMem(addr uint64, buf []byte) error { return f.in.Write(
 
 // interpret gives the unit's helpers a meaning on the host, for maps that are not
 // kept as copies. Only what the tests' programs call is here.
-func interpret(u *unit, h map[int32]*bpf.Helper, m *mapmem.Maps, t **hostThread) {
+func interpret(u *proof.Unit, h map[int32]*bpf.Helper, m *mapmem.Maps, t **hostThread) {
 	number := func(id int32, f func(t *hostThread) uint64) {
 		h[id].Interpret = func(*bpf.Interpreter, [5]uint64) (uint64, error) { return f(*t), nil }
 	}
@@ -64,7 +65,7 @@ func interpret(u *unit, h map[int32]*bpf.Helper, m *mapmem.Maps, t **hostThread)
 		if !ok {
 			return nil, errors.New("no map")
 		}
-		return m.Of(u.defs[i]), nil
+		return m.Of(u.Defs[i]), nil
 	}
 	h[1].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		x, err := mapOf(in, a[0])
@@ -133,8 +134,8 @@ func hostLookup(in *bpf.Interpreter, x *mapmem.Map, key []byte, t *hostThread) (
 
 // field returns a context's field for a thread.
 func (t *hostThread) field(id int) uint64 {
-	if id >= fieldPair {
-		return t.field((id-fieldPair)/fieldPair) | t.field((id-fieldPair)%fieldPair)<<32
+	if id >= proof.FieldPair {
+		return t.field((id-proof.FieldPair)/proof.FieldPair) | t.field((id-proof.FieldPair)%proof.FieldPair)<<32
 	}
 	all := slices.Concat(t.grid[:], t.dim[:], t.block[:], t.thread[:], []uint32{t.sm, t.warp, t.lane, 0})
 	if id < len(all) {
@@ -170,12 +171,12 @@ func TestInterpreterAgrees(t *testing.T) {
 		}
 		var thread *hostThread
 		for _, q := range r.plan.Programs {
-			helpers := q.unit.helpers()
-			interpret(q.unit, helpers, host, &thread)
-			env := &bpf.Env{Maps: (&unit{obj: obj}).envMaps(), Helpers: helpers}
-			env.Context, _ = contextOf(q.Point.Kind, captureText)
-			in := &bpf.Interpreter{Env: env, Read: buf.ReadMem, Write: buf.WriteMem, Field: func(i int) uint64 { return thread.field(q.fields[i]) }}
-			for _, d := range q.unit.defs {
+			helpers := q.Unit.Helpers()
+			interpret(q.Unit, helpers, host, &thread)
+			env := &bpf.Env{Maps: (&proof.Unit{Object: obj}).EnvMaps(), Helpers: helpers}
+			env.Context, _ = proof.ContextOf(q.Point.Kind, proof.CaptureText)
+			in := &bpf.Interpreter{Env: env, Read: buf.ReadMem, Write: buf.WriteMem, Field: func(i int) uint64 { return thread.field(q.Fields[i]) }}
+			for _, d := range q.Unit.Defs {
 				in.Maps = append(in.Maps, host.Of(d).Base)
 			}
 			for i := range uint32(blocks * threads) {

@@ -27,12 +27,12 @@ func (p *Plan) joined(d *object.MapDef) []mapmem.AddField {
 	set := newFieldSet(d)
 	take := func(u *bpf.MapUse) bool { return u.MergeOnly() && set.add(u) && set.merge(u) }
 	for _, q := range p.Programs {
-		if u := q.use(d); u != nil && !take(u) {
+		if u := q.Use(d); u != nil && !take(u) {
 			return nil
 		}
 	}
 	for _, q := range p.Host {
-		if i := slices.Index(q.unit.defs, d); i >= 0 && q.uses[i] && !take(&q.Machine.Maps[i]) {
+		if i := slices.Index(q.unit.Defs, d); i >= 0 && q.uses[i] && !take(&q.Machine.Maps[i]) {
 			return nil
 		}
 	}

@@ -3,6 +3,7 @@ package nvattach
 import (
 	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -20,7 +21,7 @@ const mostKept = 1024
 
 // A keptKey is what a program's code depends on that says nothing of its place.
 type keptKey struct {
-	q    *PlannedProgram
+	q    *proof.Program
 	maps *mapmem.Maps
 	dialect
 }
@@ -34,7 +35,7 @@ type keptCheck struct {
 // A checkKey is a kind of place at which a program's code was checked: the opcode
 // with modifiers of the instruction, "" for the entry and the end of a body.
 type checkKey struct {
-	q      *PlannedProgram
+	q      *proof.Program
 	opcode string
 }
 
@@ -55,7 +56,7 @@ type template struct {
 
 // A bodyKey is what a compiled program depends on.
 type bodyKey struct {
-	q      *PlannedProgram
+	q      *proof.Program
 	maps   *mapmem.Maps
 	sm     uint32
 	form   bodyForm
@@ -71,7 +72,7 @@ type codeKey struct {
 
 // compiledBody is a program as machine code, or why there is none.
 type compiledBody struct {
-	params []BodyParam
+	params []proof.BodyParam
 	code   *sass.Body
 	err    error
 	fixed  bool // for the memory of this run

@@ -6,6 +6,7 @@ import (
 
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/bpf"
 )
 
@@ -108,17 +109,17 @@ const mostCallsTried = 16
 
 // place proves a program once more, with places for the keys that are known where it is put; it returns
 // the program as it is if there are none.
-func (u *unit) place(p *Plan, q *PlannedProgram, maps []bpf.Map, joined []bool, verify func(prog *object.Program, slots func(*bpf.CallInfo) bool) (*PlannedProgram, error)) *PlannedProgram {
+func place(u *proof.Unit, p *Plan, q *proof.Program, maps []bpf.Map, joined []bool, verify func(prog *object.Program, slots func(*bpf.CallInfo) bool) (*proof.Program, error)) *proof.Program {
 	var calls []int
 	for _, s := range q.Report.Slots {
-		if p.canPlace(u.defs[s.Map], maps[s.Map].System || joined[s.Map]) {
+		if p.canPlace(u.Defs[s.Map], maps[s.Map].System || joined[s.Map]) {
 			calls = append(calls, s.Insn)
 		}
 	}
 	if len(calls) == 0 {
 		return q
 	}
-	prove := func(calls ...int) *PlannedProgram {
+	prove := func(calls ...int) *proof.Program {
 		again, err := verify(q.Program, func(c *bpf.CallInfo) bool { return slices.Contains(calls, c.Insn) })
 		if err != nil || len(again.Report.Slots) != len(calls) {
 			return nil
@@ -133,19 +134,19 @@ func (u *unit) place(p *Plan, q *PlannedProgram, maps []bpf.Map, joined []bool, 
 	if again == nil || len(calls) == 0 {
 		return q
 	}
-	again.counter, again.plain = q.counter, q
+	again.Counter, again.Plain = q.Counter, q
 	return again
 }
 
 // endsThreads reports whether a program may end threads, which do not come to those behind it then.
 func (p *Plan) endsThreads() bool {
-	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return slices.Contains(q.Report.Helpers, helper.Exit) })
+	return slices.ContainsFunc(p.Programs, func(q *proof.Program) bool { return slices.Contains(q.Report.Helpers, helper.Exit) })
 }
 
 // placedMaps are those of all programs.
 func (p *Plan) placedMaps() (list []*object.MapDef) {
 	for _, q := range p.Programs {
-		for _, d := range q.placedMaps() {
+		for _, d := range q.PlacedMaps() {
 			if !slices.Contains(list, d) {
 				list = append(list, d)
 			}

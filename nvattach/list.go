@@ -37,7 +37,7 @@ func (p *Plan) List(w io.Writer) error {
 		}
 		for i := range r.Maps {
 			if u := &r.Maps[i]; u.Used {
-				b.WriteString(escape.Line("  %s %s: %s", q.unit.defs[i].Type, q.unit.defs[i].Name, usage(u, q.unit.defs[i])))
+				b.WriteString(escape.Line("  %s %s: %s", q.Unit.Defs[i].Type, q.Unit.Defs[i].Name, usage(u, q.Unit.Defs[i])))
 			}
 		}
 	}

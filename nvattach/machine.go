@@ -12,6 +12,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 )
 
 // machine puts the plan's programs into the machine code of a kernel.
@@ -31,10 +32,10 @@ type machine struct {
 	change  *fatbin.CodeChange
 	halves  []int // offsets in it; see sass.Woven
 	own     map[*object.Object]sass.Variables
-	sums    map[*PlannedProgram]*sums
-	keys    map[*PlannedProgram]*kernelKeys
-	lines   map[*PlannedProgram]map[*sass.Body]bool // the bodies of programs of KindCapture
-	err     error                                   // why it gets none
+	sums    map[*proof.Program]*sums
+	keys    map[*proof.Program]*kernelKeys
+	lines   map[*proof.Program]map[*sass.Body]bool // the bodies of programs of KindCapture
+	err     error                                  // why it gets none
 }
 
 // EditCode opens machine code that a GPU is to run for a change. Cubins for sm_100 and later
@@ -150,7 +151,7 @@ func (m *machine) programs() {
 	if m.err != nil {
 		return
 	}
-	var wanted []*PlannedProgram
+	var wanted []*proof.Program
 	for _, q := range m.r.p.Programs {
 		if m.r.p.kernelWanted(q, m.name, false) {
 			wanted = append(wanted, q)
@@ -192,10 +193,10 @@ func (m *machine) number() {
 
 // reserve gives the variables of each thread registers that are theirs in all of the
 // kernel: those of an object, which its programs share.
-func (m *machine) reserve(programs []*PlannedProgram) error {
+func (m *machine) reserve(programs []*proof.Program) error {
 	m.own = make(map[*object.Object]sass.Variables)
 	for _, q := range programs {
-		words := q.ownWords()
+		words := q.OwnWords()
 		if _, ok := m.own[q.Object]; ok || len(words) == 0 {
 			continue
 		}
@@ -229,7 +230,7 @@ func (m *machine) finish() {
 }
 
 // program puts one program at all its places and returns how many these are.
-func (m *machine) program(q *PlannedProgram) (int, error) {
+func (m *machine) program(q *proof.Program) (int, error) {
 	if s := m.sums[q]; s != nil {
 		return m.addSums(q, s)
 	}
@@ -291,7 +292,7 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 }
 
 // spots are the places of a program.
-func (m *machine) spots(q *PlannedProgram) (list []spot) {
+func (m *machine) spots(q *proof.Program) (list []spot) {
 	a := m.weaver.Analysis()
 	if q.Point.Kind == object.KindBlock {
 		for b := range a.Blocks {
@@ -327,7 +328,7 @@ func isOpcode(p *object.Point, in *sass.Inst) bool {
 
 // before puts a program before instruction i. A place that can't be had is noted. line is the
 // instruction's text for a program of KindCapture.
-func (m *machine) before(q *PlannedProgram, s spot, line string) (bool, error) {
+func (m *machine) before(q *proof.Program, s spot, line string) (bool, error) {
 	i := s.insn
 	in := &m.weaver.Analysis().Insts[i]
 	pred, negated, guarded := in.Guard()
@@ -337,7 +338,7 @@ func (m *machine) before(q *PlannedProgram, s spot, line string) (bool, error) {
 	// A guard keeps no thread from the block, nor from bpftime's calls behind accesses.
 	form := m.form(q)
 	form.guarded = guarded && q.Point.Kind != object.KindBlock && q.Point.Kind != object.KindCapture
-	if q.readsValue() {
+	if q.ReadsValue() {
 		form.copies = in.Copies()
 		_, form.rows = in.Rows()
 	}
@@ -351,7 +352,7 @@ func (m *machine) before(q *PlannedProgram, s spot, line string) (bool, error) {
 	}
 	if q.Point.Kind == object.KindCapture {
 		if m.lines == nil {
-			m.lines = make(map[*PlannedProgram]map[*sass.Body]bool)
+			m.lines = make(map[*proof.Program]map[*sass.Body]bool)
 		}
 		if m.lines[q] == nil {
 			m.lines[q] = make(map[*sass.Body]bool)
@@ -359,7 +360,7 @@ func (m *machine) before(q *PlannedProgram, s spot, line string) (bool, error) {
 		m.lines[q][b.code] = true
 	}
 	put := m.weaver.Before
-	if slices.ContainsFunc(b.params, func(p BodyParam) bool { return p.What == BodyStored }) && in.Loads() {
+	if slices.ContainsFunc(b.params, func(p proof.BodyParam) bool { return p.What == proof.BodyStored }) && in.Loads() {
 		put = m.weaver.After
 	}
 	sites := len(m.sites)
@@ -383,21 +384,21 @@ func (m *machine) noted(i int, why error) {
 }
 
 // site describes a place. Its number is one of the kernel's; see number.
-func (m *machine) site(q *PlannedProgram, i, block, insns int) *place {
-	at := &place{number: uint32(len(m.sites) + 1), insn: uint32(i), block: uint32(block), insns: uint32(insns)}
+func (m *machine) site(q *proof.Program, i, block, insns int) *proof.Place {
+	at := &proof.Place{Number: uint32(len(m.sites) + 1), Insn: uint32(i), Block: uint32(block), Insns: uint32(insns)}
 	s := Site{Kernel: m.report.Name, Program: q.Name, Kind: q.Point.Kind, Insn: uint32(i)}
 	if q.Point.Kind != object.KindEntry && q.Point.Kind != object.KindExit {
 		s.Text = m.weaver.Analysis().Insts[i].Name()
 	}
 	m.sites = append(m.sites, s)
 	if keys := m.keys[q]; keys != nil {
-		at.slots = m.takeKeys(q, keys, at, i)
+		at.Slots = m.takeKeys(q, keys, at, i)
 	}
 	return at
 }
 
 // args returns what a place gives a body; in is nil at entry and exits.
-func (m *machine) args(q *PlannedProgram, b *compiledBody, at *place, in *sass.Inst) []sass.Arg {
+func (m *machine) args(q *proof.Program, b *compiledBody, at *proof.Place, in *sass.Inst) []sass.Arg {
 	var access sass.Access
 	if in != nil {
 		access, _ = in.Access()
@@ -405,27 +406,27 @@ func (m *machine) args(q *PlannedProgram, b *compiledBody, at *place, in *sass.I
 	list := make([]sass.Arg, len(b.params), len(b.params)+1)
 	for i, p := range b.params {
 		switch p.What {
-		case BodyAddr:
+		case proof.BodyAddr:
 			list[i] = sass.SiteAddress()
-		case BodyStored:
+		case proof.BodyStored:
 			list[i] = sass.SiteValue()
-		case BodyActive:
+		case proof.BodyActive:
 			list[i] = sass.Active()
-		case BodyCopied:
+		case proof.BodyCopied:
 			list[i] = sass.Copied()
-		case BodyArg:
+		case proof.BodyArg:
 			list[i] = sass.ConstWord(0, m.kernel.ParamBase+p.Offset)
 			if p.Wide {
 				list[i] = sass.ConstWide(0, m.kernel.ParamBase+p.Offset)
 			}
-		case BodySite:
-			list[i] = sass.Number(at.number)
-		case BodySize, BodySpace, BodyAccess, BodyInsn, BodyBlock, BodyCount:
-			list[i] = sass.Imm(at.known(p.What, access))
-		case BodySum:
-			list[i] = sass.Imm(uint32(at.sums[p.Offset]))
-		case BodySlot:
-			list[i] = sass.Imm(uint32(at.slots[p.Offset]) * uint32(m.r.maps.Of(q.slotMap(p.Offset)).Stride))
+		case proof.BodySite:
+			list[i] = sass.Number(at.Number)
+		case proof.BodySize, proof.BodySpace, proof.BodyAccess, proof.BodyInsn, proof.BodyBlock, proof.BodyCount:
+			list[i] = sass.Imm(numberAt(at, p.What, access))
+		case proof.BodySum:
+			list[i] = sass.Imm(uint32(at.Sums[p.Offset]))
+		case proof.BodySlot:
+			list[i] = sass.Imm(uint32(at.Slots[p.Offset]) * uint32(m.r.maps.Of(q.SlotMap(p.Offset)).Stride))
 		default: // a line or file, which machine code is not asked for
 			list[i] = sass.Imm(0)
 		}
@@ -494,9 +495,9 @@ func paramsKey(params []fatbin.Param) string {
 }
 
 // body returns a program's machine code, which is compiled once.
-func (m *machine) body(q *PlannedProgram, line string, f bodyForm) (*compiledBody, error) {
+func (m *machine) body(q *proof.Program, line string, f bodyForm) (*compiledBody, error) {
 	key := bodyKey{q: q, maps: m.r.maps, sm: m.arch.SM, line: line, form: f}
-	if q.asksForArguments() {
+	if q.AsksForArguments() {
 		key.params = paramsKey(m.kernel.Params)
 	}
 	m.r.compiling.Lock()
@@ -513,7 +514,7 @@ func (m *machine) body(q *PlannedProgram, line string, f bodyForm) (*compiledBod
 	return b, b.err
 }
 
-func (m *machine) compile(q *PlannedProgram, line string, f bodyForm) *compiledBody {
+func (m *machine) compile(q *proof.Program, line string, f bodyForm) *compiledBody {
 	b, err := m.r.p.bodyText(q, m.r.maps, m.arch, m.kernel.Params, line, f)
 	if err != nil {
 		return &compiledBody{err: err}
@@ -573,15 +574,15 @@ func (m *machine) compileText(text string) (*sass.Body, error) {
 }
 
 // spaces are the values of a context's field for state spaces.
-var spaces = map[sass.Space]uint32{sass.Generic: spaceGeneric, sass.Global: spaceGlobal, sass.SharedMemory: spaceShared, sass.LocalMemory: spaceLocal}
+var spaces = map[sass.Space]uint32{sass.Generic: proof.SpaceGeneric, sass.Global: proof.SpaceGlobal, sass.SharedMemory: proof.SpaceShared, sass.LocalMemory: proof.SpaceLocal}
 
 // kindOf returns the value of a context's field for what an access does.
 func kindOf(a sass.Access) uint32 {
 	switch {
 	case a.Atomic:
-		return accessAtomic
+		return proof.AccessAtomic
 	case a.Store:
-		return accessStore
+		return proof.AccessStore
 	}
-	return accessLoad
+	return proof.AccessLoad
 }

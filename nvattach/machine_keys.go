@@ -5,6 +5,7 @@ import (
 
 	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 )
 
 // kernelKeys are the places that a program's keys have in the machine code of a kernel: a run of them for each use,
@@ -20,10 +21,10 @@ type kernelKeys struct {
 
 // A namedKey is the key of a place, with the number of the program's place counted within the kernel.
 type namedKey struct {
-	q    *PlannedProgram
+	q    *proof.Program
 	use  int
 	slot int
-	at   *place
+	at   *proof.Place
 }
 
 // takenKeys is how many places are taken of each map that has some.
@@ -43,15 +44,15 @@ func (p *Plan) keysSince(first []int) (list [][][]byte) {
 }
 
 // form is that of a program's body at a place, but for what depends on the instruction.
-func (m *machine) form(q *PlannedProgram) bodyForm {
-	return bodyForm{plain: q.plain != nil && m.keys[q] == nil}
+func (m *machine) form(q *proof.Program) bodyForm {
+	return bodyForm{plain: q.Plain != nil && m.keys[q] == nil}
 }
 
 // prepareKeys takes places for the keys of programs. One for which there is no room has none in this kernel.
-func (m *machine) prepareKeys(programs []*PlannedProgram) {
-	m.keys = make(map[*PlannedProgram]*kernelKeys)
+func (m *machine) prepareKeys(programs []*proof.Program) {
+	m.keys = make(map[*proof.Program]*kernelKeys)
 	for _, q := range programs {
-		if !q.placed(m.r.maps) {
+		if !q.HasPlaces(m.r.maps) {
 			continue
 		}
 		if keys, ok := m.reserveKeys(q); ok {
@@ -60,7 +61,7 @@ func (m *machine) prepareKeys(programs []*PlannedProgram) {
 	}
 }
 
-func (m *machine) reserveKeys(q *PlannedProgram) (*kernelKeys, bool) {
+func (m *machine) reserveKeys(q *proof.Program) (*kernelKeys, bool) {
 	n := len(q.Report.Slots)
 	keys := &kernelKeys{first: make([]int, n), taken: make([]int, n), room: make([]int, n), index: make([]map[string]int, n)}
 	spots := []spot{{}}
@@ -70,14 +71,14 @@ func (m *machine) reserveKeys(q *PlannedProgram) (*kernelKeys, bool) {
 	for k := range q.Report.Slots {
 		s := &q.Report.Slots[k]
 		keys.index[k] = make(map[string]int)
-		if keys.room[k] = len(spots); !q.numbers(s) {
+		if keys.room[k] = len(spots); !q.Numbers(s) {
 			different := make(map[string]bool)
 			for _, at := range spots {
 				different[string(m.keyAt(q, k, at))] = true
 			}
 			keys.room[k] = len(different)
 		}
-		first, ok := m.r.p.keys.take(q.unit.defs[s.Map], keys.room[k])
+		first, ok := m.r.p.keys.take(q.Unit.Defs[s.Map], keys.room[k])
 		if !ok {
 			return nil, false
 		}
@@ -87,52 +88,52 @@ func (m *machine) reserveKeys(q *PlannedProgram) (*kernelKeys, bool) {
 }
 
 // keyAt returns the key of a use at a spot, with 0 for the number of the place.
-func (m *machine) keyAt(q *PlannedProgram, k int, s spot) []byte {
-	return m.keyOf(q, k, &place{insn: uint32(s.insn), block: uint32(s.block), insns: uint32(s.insns)})
+func (m *machine) keyAt(q *proof.Program, k int, s spot) []byte {
+	return m.keyOf(q, k, &proof.Place{Insn: uint32(s.insn), Block: uint32(s.block), Insns: uint32(s.insns)})
 }
 
-func (m *machine) keyOf(q *PlannedProgram, k int, at *place) []byte {
+func (m *machine) keyOf(q *proof.Program, k int, at *proof.Place) []byte {
 	var access sass.Access
 	guarded := false
 	if kind := q.Point.Kind; kind != object.KindEntry && kind != object.KindExit {
-		in := &m.weaver.Analysis().Insts[at.insn]
+		in := &m.weaver.Analysis().Insts[at.Insn]
 		access, _ = in.Access()
 		_, _, guarded = in.Guard()
 		guarded = guarded && kind != object.KindBlock
 	}
-	return q.key(&q.Report.Slots[k], func(id int) uint64 { return uint64(at.numberIn(id, access, guarded)) })
+	return q.Key(&q.Report.Slots[k], func(id int) uint64 { return uint64(fieldIn(at, id, access, guarded)) })
 }
 
-// numberIn returns a field that is a number at a place in machine code, as bodies get it.
-func (at *place) numberIn(id int, access sass.Access, guarded bool) uint32 {
+// fieldIn returns a field that is a number at a place in machine code, as bodies get it.
+func fieldIn(at *proof.Place, id int, access sass.Access, guarded bool) uint32 {
 	switch id {
-	case fieldSite:
-		return at.number
-	case fieldISA:
-		return isaSASS
-	case fieldGuarded:
+	case proof.FieldSite:
+		return at.Number
+	case proof.FieldISA:
+		return proof.ISASASS
+	case proof.FieldGuarded:
 		return uint32(btoi(guarded))
 	}
-	if v, ok := bodyValues[id]; ok && v.known() {
-		return at.known(v, access)
+	if v, ok := proof.BodyValues[id]; ok && known(v) {
+		return numberAt(at, v, access)
 	}
 	return 0 // a line or file, which machine code is not asked for
 }
 
 // slotAt returns the place of a key.
-func (m *machine) slotAt(q *PlannedProgram, keys *kernelKeys, k int, key []byte) int {
+func (m *machine) slotAt(q *proof.Program, keys *kernelKeys, k int, key []byte) int {
 	i, has := keys.index[k][string(key)]
 	if !has {
 		i = keys.first[k] + keys.taken[k]
 		keys.taken[k]++
 		keys.index[k][string(key)] = i
-		m.r.p.keys.set(q.unit.defs[q.Report.Slots[k].Map], i, key)
+		m.r.p.keys.set(q.Unit.Defs[q.Report.Slots[k].Map], i, key)
 	}
 	return i
 }
 
 // keysAt returns the places of a program's keys at a spot; nil if keys have none.
-func (m *machine) keysAt(q *PlannedProgram, keys *kernelKeys, s spot) []int {
+func (m *machine) keysAt(q *proof.Program, keys *kernelKeys, s spot) []int {
 	if keys == nil {
 		return nil
 	}
@@ -144,10 +145,10 @@ func (m *machine) keysAt(q *PlannedProgram, keys *kernelKeys, s spot) []int {
 }
 
 // takeKeys returns the places of a program's keys at a place.
-func (m *machine) takeKeys(q *PlannedProgram, keys *kernelKeys, at *place, i int) []int {
+func (m *machine) takeKeys(q *proof.Program, keys *kernelKeys, at *proof.Place, i int) []int {
 	list := make([]int, len(q.Report.Slots))
 	for k := range list {
-		if !q.numbers(&q.Report.Slots[k]) {
+		if !q.Numbers(&q.Report.Slots[k]) {
 			list[k] = m.slotAt(q, keys, k, m.keyOf(q, k, at))
 			continue
 		}
@@ -179,8 +180,8 @@ func (m *machine) nameKeys() {
 		}
 		for _, n := range keys.named {
 			at := *n.at
-			at.number += m.weaver.Base
-			m.r.p.keys.set(q.unit.defs[q.Report.Slots[n.use].Map], n.slot, m.keyOf(q, n.use, &at))
+			at.Number += m.weaver.Base
+			m.r.p.keys.set(q.Unit.Defs[q.Report.Slots[n.use].Map], n.slot, m.keyOf(q, n.use, &at))
 		}
 	}
 }

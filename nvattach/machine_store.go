@@ -11,6 +11,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 )
 
 // Machine code with programs is kept for later runs: analysing a library's kernels takes
@@ -44,7 +45,7 @@ func (r *rewriting) storeParts(data []byte, names []string, arch fatbin.Arch) []
 		if wanted.Len() == 0 {
 			continue
 		}
-		parts = append(parts, q.Name, q.Object.Name, fmt.Sprintf("%+v", q.Point), wanted.String(), strconv.FormatBool(q.Object.Script), fmt.Sprint(q.ownWords(), q.sums(r.maps)))
+		parts = append(parts, q.Name, q.Object.Name, fmt.Sprintf("%+v", q.Point), wanted.String(), strconv.FormatBool(q.Object.Script), fmt.Sprint(q.OwnWords(), sumsOf(q, r.maps)))
 		for _, f := range bodyForms(q, r.maps) {
 			b, err := r.p.bodyText(q, r.maps, arch, nil, "", f)
 			if err != nil {
@@ -57,14 +58,14 @@ func (r *rewriting) storeParts(data []byte, names []string, arch fatbin.Arch) []
 			}
 			parts = append(parts, text)
 			for _, p := range b.Params {
-				numbered = numbered || p.What == BodySite
+				numbered = numbered || p.What == proof.BodySite
 			}
 		}
 		for i := range q.Report.Slots {
-			numbered = numbered || q.plain != nil && q.numbers(&q.Report.Slots[i])
-			parts = append(parts, fmt.Sprint(q.plain != nil, q.Report.Slots[i]))
+			numbered = numbered || q.Plain != nil && q.Numbers(&q.Report.Slots[i])
+			parts = append(parts, fmt.Sprint(q.Plain != nil, q.Report.Slots[i]))
 		}
-		if q.asksForArguments() || q.Point.Kind == object.KindCapture {
+		if q.AsksForArguments() || q.Point.Kind == object.KindCapture {
 			parts = append(parts, fmt.Sprint(q.Insns)) // its text depends on the kernel
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 )
 
 // matched notes which selectors have matched a kernel that was loaded, and the
@@ -15,7 +16,7 @@ type matched struct {
 	mu       sync.Mutex
 	names    map[string]bool // mangled; device functions with funcPrefix
 	kernels  []bool          // by index of Plan.kernels
-	programs map[*PlannedProgram]bool
+	programs map[*proof.Program]bool
 }
 
 // maxMet bounds the names that are kept.
@@ -34,7 +35,7 @@ func (p *Plan) meet(name string, fn bool) {
 		return
 	}
 	if m.names == nil {
-		m.names, m.programs = make(map[string]bool), make(map[*PlannedProgram]bool)
+		m.names, m.programs = make(map[string]bool), make(map[*proof.Program]bool)
 		m.kernels = make([]bool, len(p.kernels))
 	}
 	if len(m.names) < maxMet {
@@ -52,7 +53,7 @@ func (p *Plan) meet(name string, fn bool) {
 
 // Unmatched is a selector that has matched no kernel.
 type Unmatched struct {
-	Program *PlannedProgram // whose section it is; nil: it is one of PlanOptions.Kernels
+	Program *proof.Program // whose section it is; nil: it is one of PlanOptions.Kernels
 	Pattern string
 }
 
@@ -80,7 +81,7 @@ func (p *Plan) Unmatched() (list []Unmatched) {
 
 // Unplaced returns the programs of cuda.insn that kernels matched of which none has the
 // opcode, as far as they were probed.
-func (p *Plan) Unplaced() (list []*PlannedProgram) {
+func (p *Plan) Unplaced() (list []*proof.Program) {
 	placed := make(map[string]bool)
 	for _, s := range p.Sites() {
 		placed[s.Program] = true

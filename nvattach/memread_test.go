@@ -11,6 +11,7 @@ import (
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/bpf"
 )
 
@@ -25,7 +26,7 @@ func probeReads(h map[int32]*bpf.Helper, ranges []mapmem.Range, read func(addr u
 		}
 		return 0
 	}
-	for _, id := range readHelpers {
+	for _, id := range proof.ReadHelpers {
 		h[id].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			b, ret := make([]byte, a[1]), uint64(0)
 			switch {
@@ -41,7 +42,7 @@ func probeReads(h map[int32]*bpf.Helper, ranges []mapmem.Range, read func(addr u
 			return ret, in.WriteMem(a[0], b)
 		}
 	}
-	for _, id := range readStrHelpers {
+	for _, id := range proof.ReadStrHelpers {
 		h[id].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			b := make([]byte, min(a[1]-1, there(a[2])))
 			if len(b) > 0 {
@@ -118,19 +119,19 @@ func TestProbeRead(t *testing.T) {
 	}
 
 	q := r.plan.Programs[0]
-	helpers := q.unit.helpers()
+	helpers := q.Unit.Helpers()
 	var thread *hostThread
-	interpret(q.unit, helpers, r.maps, &thread)
+	interpret(q.Unit, helpers, r.maps, &thread)
 	probeReads(helpers, ranges, r.machine.ReadMem)
-	env := &bpf.Env{Maps: (&unit{obj: q.Object}).envMaps(), Helpers: helpers}
-	env.Context, _ = contextOf(q.Point.Kind, captureText)
+	env := &bpf.Env{Maps: (&proof.Unit{Object: q.Object}).EnvMaps(), Helpers: helpers}
+	env.Context, _ = proof.ContextOf(q.Point.Kind, proof.CaptureText)
 	written := map[uint64][]byte{} // by the interpreter
-	in := &bpf.Interpreter{Env: env, Read: r.machine.ReadMem, Field: func(i int) uint64 { return thread.field(q.fields[i]) }}
+	in := &bpf.Interpreter{Env: env, Read: r.machine.ReadMem, Field: func(i int) uint64 { return thread.field(q.Fields[i]) }}
 	in.Write = func(addr uint64, b []byte) error {
 		written[addr] = slices.Clone(b)
 		return nil
 	}
-	for _, d := range q.unit.defs {
+	for _, d := range q.Unit.Defs {
 		in.Maps = append(in.Maps, r.maps.Of(d).Base)
 	}
 	faults := 0

@@ -10,10 +10,11 @@ import (
 	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 )
 
-func (g *weaving) entry(q *PlannedProgram, st *ptx.Sites) (int, error) {
+func (g *weaving) entry(q *proof.Program, st *ptx.Sites) (int, error) {
 	code, err := g.code(q, g.place(q, st, 0))
 	if err != nil {
 		return 0, err
@@ -26,9 +27,9 @@ func (g *weaving) entry(q *PlannedProgram, st *ptx.Sites) (int, error) {
 
 // exits puts a program before every way out of a function; for a kernel also
 // before those in the device functions that it calls.
-func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
+func (g *weaving) exits(q *proof.Program, st *ptx.Sites) (int, error) {
 	n := 0
-	if q.wantsReturn() && st.Func.Kind == ptx.FuncDevice {
+	if q.WantsReturn() && st.Func.Kind == ptx.FuncDevice {
 		if err := g.keepReturn(st); err != nil {
 			return 0, err
 		}
@@ -62,7 +63,7 @@ func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
 			g.note("threads that end in function %s, which others call too, are not seen", callee.Name)
 			continue
 		}
-		if q.usesOwn() {
+		if q.UsesOwn() {
 			g.note("threads that end in function %s are not seen by program %s, whose variables of the thread are those of the kernel", callee.Name, q.Name)
 			continue
 		}
@@ -88,8 +89,8 @@ func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
 // the same basic block, if whoever comes there leaves without waiting for anything, and
 // the program does nothing but count. Behind the block's last load, what an addition takes
 // passes while the thread waits for that anyway; at the end it would wait for it.
-func (g *weaving) sooner(q *PlannedProgram, st *ptx.Sites, e *ptx.Exit) (uint32, bool) {
-	if e.Guarded || e.Kind == ptx.ExitEnd || !q.onlyCounts() {
+func (g *weaving) sooner(q *proof.Program, st *ptx.Sites, e *ptx.Exit) (uint32, bool) {
+	if e.Guarded || e.Kind == ptx.ExitEnd || !q.OnlyCounts() {
 		return 0, false
 	}
 	blk := &st.Blocks[g.block[e.Stmt-st.Func.Open]]
@@ -129,7 +130,7 @@ func (g *weaving) putAt(st *ptx.Sites, first uint32, code string) {
 
 // An ending is a function in which threads end, with a program that was put there.
 type ending struct {
-	q    *PlannedProgram
+	q    *proof.Program
 	name string
 }
 
@@ -165,8 +166,8 @@ func (g *weaving) endings(st *ptx.Sites) []*ptx.Sites {
 // program, so that it may stand in the function: as far as the text says, for one whose
 // address is taken may be called by anyone. A program that asks for parameters would
 // get the function's.
-func (g *weaving) shared(q *PlannedProgram, callee *ptx.Sites) bool {
-	if q.asksForArguments() || q.wantsReturn() || callee.Func.Linkage&(ptx.Visible|ptx.Weak) != 0 {
+func (g *weaving) shared(q *proof.Program, callee *ptx.Sites) bool {
+	if q.AsksForArguments() || q.WantsReturn() || callee.Func.Linkage&(ptx.Visible|ptx.Weak) != 0 {
 		return false
 	}
 	callers := map[string]bool{callee.Name: true}
@@ -207,7 +208,7 @@ func decoded(a *ptx.Access) bool {
 	return a.Addr != ptx.NoOperand
 }
 
-func (g *weaving) accesses(q *PlannedProgram, st *ptx.Sites) (int, error) {
+func (g *weaving) accesses(q *proof.Program, st *ptx.Sites) (int, error) {
 	n := 0
 	for i := range st.Accesses {
 		a := &st.Accesses[i]
@@ -231,16 +232,16 @@ func (g *weaving) accesses(q *PlannedProgram, st *ptx.Sites) (int, error) {
 
 // access puts a program before an access; behind it if the program wants the value
 // that a load or an atomic operation gave.
-func (g *weaving) access(q *PlannedProgram, st *ptx.Sites, a *ptx.Access) error {
+func (g *weaving) access(q *proof.Program, st *ptx.Sites, a *ptx.Access) error {
 	at := g.place(q, st, a.Stmt)
-	at.access, at.size = a, a.Bytes
+	at.Access, at.Size = a, a.Bytes
 	var before, between strings.Builder
 	g.address(&before, st, a, at)
 	after := false
-	if q.readsValue() {
+	if q.ReadsValue() {
 		after = g.value(&between, st, a, at)
 	}
-	at.setup = before.String() + between.String()
+	at.Setup = before.String() + between.String()
 	code, err := g.code(q, at)
 	if err != nil {
 		return err
@@ -248,7 +249,7 @@ func (g *weaving) access(q *PlannedProgram, st *ptx.Sites, a *ptx.Access) error 
 	if after {
 		return g.w.Around(st, a.Stmt, before.String(), between.String()+code)
 	}
-	return g.w.Before(st, a.Stmt, at.setup+code)
+	return g.w.Before(st, a.Stmt, at.Setup+code)
 }
 
 // regType returns the type of a register that a function declares, as seen from a
@@ -288,7 +289,7 @@ func below(s string, n uint32) bool {
 
 // address writes code that puts the address of an access into a register: in its
 // state space, or a generic one.
-func (g *weaving) address(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *place) {
+func (g *weaving) address(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *proof.Place) {
 	args := g.f.Args(&g.f.Stmts[a.Stmt])
 	if int(a.Addr) >= len(args) {
 		return
@@ -317,12 +318,12 @@ func (g *weaving) address(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at
 	default:
 		out.WriteString("\tmov.u64 " + r + ", " + base + ";\n")
 	}
-	at.addr = r
+	at.Addr = r
 }
 
 // value writes code that puts the value of an access into registers: the number, or the first 16
 // bytes of several. It reports whether that can be had only after the access.
-func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *place) (after bool) {
+func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *proof.Place) (after bool) {
 	if a.Class == ptx.AccessAsync || a.Class == ptx.AccessMatrix {
 		g.copied(out, st, a, at)
 		return false
@@ -370,7 +371,7 @@ func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *
 		fmt.Fprintf(&code, "\tshl.b64 %s, %s, %d;\n\tor.b64 %s, %s, %s;\n", r, r, shift, *to, *to, r)
 	}
 	out.WriteString(code.String())
-	at.value, at.value2 = sum, second
+	at.Value, at.Value2 = sum, second
 	return after
 }
 
@@ -411,7 +412,7 @@ func (g *weaving) number64(out *strings.Builder, st *ptx.Sites, stmt uint32, o *
 	return r, true
 }
 
-func (g *weaving) instructions(q *PlannedProgram, st *ptx.Sites) (int, error) {
+func (g *weaving) instructions(q *proof.Program, st *ptx.Sites) (int, error) {
 	n := 0
 	for i := st.Func.Open + 1; i < st.Func.Close; i++ {
 		s := &g.f.Stmts[i]
@@ -419,7 +420,7 @@ func (g *weaving) instructions(q *PlannedProgram, st *ptx.Sites) (int, error) {
 			continue
 		}
 		at := g.place(q, st, i)
-		at.guarded = s.Guarded()
+		at.Guarded = s.Guarded()
 		g.operands(q, st, i, at)
 		ok, err := g.before(q, st, i, at)
 		if err != nil {
@@ -433,12 +434,12 @@ func (g *weaving) instructions(q *PlannedProgram, st *ptx.Sites) (int, error) {
 }
 
 // before puts a program before a statement.
-func (g *weaving) before(q *PlannedProgram, st *ptx.Sites, stmt uint32, at *place) (bool, error) {
+func (g *weaving) before(q *proof.Program, st *ptx.Sites, stmt uint32, at *proof.Place) (bool, error) {
 	code, err := g.code(q, at)
 	if err != nil {
 		return false, err
 	}
-	if err := g.w.Before(st, stmt, at.setup+code); err != nil {
+	if err := g.w.Before(st, stmt, at.Setup+code); err != nil {
 		return false, g.refused(err)
 	}
 	return true, nil
@@ -446,20 +447,20 @@ func (g *weaving) before(q *PlannedProgram, st *ptx.Sites, stmt uint32, at *plac
 
 // operands writes code that puts the values of an instruction's operands, as they are before it
 // runs, into registers: those that a program reads and that are numbers in a register.
-func (g *weaving) operands(q *PlannedProgram, st *ptx.Sites, stmt uint32, at *place) {
+func (g *weaving) operands(q *proof.Program, st *ptx.Sites, stmt uint32, at *proof.Place) {
 	args := g.f.Args(&g.f.Stmts[stmt])
 	var code strings.Builder
-	for n := range min(mostOperands, len(args)) {
-		if slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldOperand0+n }) {
-			at.operands[n], _ = g.number64(&code, st, stmt, &args[n], 8) // "" if it has none
+	for n := range min(proof.MostOperands, len(args)) {
+		if slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.Fields[i] == proof.FieldOperand0+n }) {
+			at.Operands[n], _ = g.number64(&code, st, stmt, &args[n], 8) // "" if it has none
 		}
 	}
-	at.setup = code.String()
+	at.Setup = code.String()
 }
 
 // blocks puts a program in front of the first instruction of every basic block. A
 // guard on that instruction does not keep threads from the block.
-func (g *weaving) blocks(q *PlannedProgram, st *ptx.Sites) (int, error) {
+func (g *weaving) blocks(q *proof.Program, st *ptx.Sites) (int, error) {
 	n := 0
 	for b := range st.Blocks {
 		blk := &st.Blocks[b]
@@ -479,7 +480,7 @@ func (g *weaving) blocks(q *PlannedProgram, st *ptx.Sites) (int, error) {
 			continue
 		}
 		at := g.place(q, st, first)
-		at.block, at.insns = uint32(b), count
+		at.Block, at.Insns = uint32(b), count
 		code, err := g.code(q, at)
 		if err != nil {
 			return n, err
@@ -492,7 +493,7 @@ func (g *weaving) blocks(q *PlannedProgram, st *ptx.Sites) (int, error) {
 
 // captures puts a program behind every ld and st but those of parameters, as
 // bpftime's kprobe/__memcapture does where it finds them.
-func (g *weaving) captures(q *PlannedProgram, st *ptx.Sites) (int, error) {
+func (g *weaving) captures(q *proof.Program, st *ptx.Sites) (int, error) {
 	n := 0
 	for i := range st.Accesses {
 		a := &st.Accesses[i]
@@ -516,7 +517,7 @@ func (g *weaving) captures(q *PlannedProgram, st *ptx.Sites) (int, error) {
 
 // runModule returns a module with a kernel that only runs a program of
 // KindRun, and the kernel's name. The kernel has no parameters.
-func (p *Plan) runModule(q *PlannedProgram, maps *mapmem.Maps, version ptx.Version, target ptx.Target) (text, kernel string, err error) {
+func (p *Plan) runModule(q *proof.Program, maps *mapmem.Maps, version ptx.Version, target ptx.Target) (text, kernel string, err error) {
 	if q.Point.Kind != object.KindRun {
 		return "", "", errors.New("program " + q.Name + " is in no section kprobe/__directly_run")
 	}

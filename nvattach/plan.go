@@ -11,6 +11,7 @@ import (
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -46,15 +47,15 @@ var ErrNoProgram = errors.New("no program to run")
 // is safe for concurrent use.
 type Plan struct {
 	Objects  []*object.Object
-	Programs []*PlannedProgram
+	Programs []*proof.Program
 	Host     []*PlannedHost // programs that run on the host
 	kernels  []string
 	matched  matched
 
 	mu        sync.Mutex // held while code is written: units know one place at a time
 	kept      kept
-	units     map[*object.Object]*unit
-	formats   formats
+	units     map[*object.Object]*proof.Unit
+	formats   proof.Formats
 	sites     []Site
 	keys      placeKeys
 	slots     int // counters of the programs
@@ -68,7 +69,7 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 	if o == nil {
 		o = &PlanOptions{}
 	}
-	p := &Plan{Objects: objs, kernels: o.Kernels, units: make(map[*object.Object]*unit)}
+	p := &Plan{Objects: objs, kernels: o.Kernels, units: make(map[*object.Object]*proof.Unit)}
 	if err := object.CheckBlocks(objs); err != nil {
 		return nil, err
 	}
@@ -77,9 +78,9 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 		return slices.ContainsFunc(obj.Host, func(q *object.HostProgram) bool { return obj.Own || wanted(o.Programs, q.Name) })
 	})
 	for _, obj := range objs {
-		u := &unit{obj: obj, clock: clock, exit: o.AllowExit, formats: &p.formats}
+		u := &proof.Unit{Object: obj, HostClock: clock, AllowExit: o.AllowExit, Formats: &p.formats}
 		p.units[obj] = u
-		maps := u.envMaps()
+		maps := u.EnvMaps()
 		programs, host, err := programsWanted(obj, o.Programs)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
@@ -90,14 +91,14 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 			by := used[maps[i].Name]
 			maps[i].System = by.host && by.gpu
 		}
-		helpers := u.helpers()
+		helpers := u.Helpers()
 		first := len(p.Programs)
-		check := func(prog *object.Program, slots func(*bpf.CallInfo) bool) (*PlannedProgram, error) {
-			u.slots = slots
-			defer func() { u.slots = nil }()
-			return u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel, Elected: obj.Own, Slots: slots}, o.Racy)
+		check := func(prog *object.Program, slots func(*bpf.CallInfo) bool) (*proof.Program, error) {
+			u.Slots = slots
+			defer func() { u.Slots = nil }()
+			return u.Verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel, Elected: obj.Own, Slots: slots}, o.Racy)
 		}
-		verify := func(prog *object.Program) *PlannedProgram {
+		verify := func(prog *object.Program) *proof.Program {
 			q, err := check(prog, nil)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
@@ -106,12 +107,12 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 		}
 		for _, prog := range programs {
 			if q := verify(prog); q != nil {
-				q.counter = len(p.Programs)
+				q.Counter = len(p.Programs)
 				p.Programs = append(p.Programs, q)
 			}
 		}
 		for _, prog := range host {
-			q, err := u.verifyHost(prog, maps, o.Fuel)
+			q, err := verifyHost(u, prog, maps, o.Fuel)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
 				continue
@@ -121,29 +122,29 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 		if len(errs) > 0 {
 			continue
 		}
-		own := together(u.defs, maps, p.Programs[first:])
+		own := together(u.Defs, maps, p.Programs[first:])
 		joined := make([]bool, len(maps)) // those whose part for kernels is the GPU's alone
-		for i, d := range u.defs {
+		for i, d := range u.Defs {
 			if joined[i] = maps[i].System && p.joins(d); joined[i] {
 				maps[i].System = false
 			}
 		}
 		for i, q := range p.Programs[first:] {
-			if (!own || !q.usesOwn()) && !q.usesAny(joined) {
+			if (!own || !q.UsesOwn()) && !q.UsesAny(joined) {
 				continue
 			}
 			if again := verify(q.Program); again != nil {
-				again.counter = q.counter
+				again.Counter = q.Counter
 				p.Programs[first+i] = again
 			}
 		}
 		for i, q := range p.Programs[first:] {
-			p.Programs[first+i] = u.place(p, q, maps, joined, check)
+			p.Programs[first+i] = place(u, p, q, maps, joined, check)
 		}
 	}
 	if o.Strict {
 		for _, q := range p.Programs {
-			errs = append(errs, q.strict()...)
+			errs = append(errs, q.Strict()...)
 		}
 	}
 	if len(errs) > 0 {
@@ -153,16 +154,16 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 		return nil, noProgram(objs, o.Programs)
 	}
 	for _, glob := range o.Programs {
-		if !slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return object.Glob(glob, q.Name) }) &&
+		if !slices.ContainsFunc(p.Programs, func(q *proof.Program) bool { return object.Glob(glob, q.Name) }) &&
 			!slices.ContainsFunc(p.Host, func(q *PlannedHost) bool { return object.Glob(glob, q.Name) }) {
 			return nil, noProgram(objs, []string{glob})
 		}
 	}
 	for _, q := range p.Programs {
-		q.ends = p.slots
-		if q.plain != nil {
-			q.plain.ends = q.ends
-			p.slots += emit.EndSlots * max(0, len(q.plain.Report.Ends)-len(q.Report.Ends))
+		q.FirstEnd = p.slots
+		if q.Plain != nil {
+			q.Plain.FirstEnd = q.FirstEnd
+			p.slots += emit.EndSlots * max(0, len(q.Plain.Report.Ends)-len(q.Report.Ends))
 		}
 		p.slots += emit.EndSlots * len(q.Report.Ends)
 	}
@@ -177,10 +178,10 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 // together says of the variables that each thread has what is known once all programs
 // are: that none stores what is different in the threads of a warp. It reports whether
 // that is news.
-func together(defs []*object.MapDef, maps []bpf.Map, programs []*PlannedProgram) bool {
+func together(defs []*object.MapDef, maps []bpf.Map, programs []*proof.Program) bool {
 	news := false
 	for i, d := range defs {
-		if !d.Thread || slices.ContainsFunc(programs, func(q *PlannedProgram) bool { return q.Report.Maps[i].Apart }) {
+		if !d.Thread || slices.ContainsFunc(programs, func(q *proof.Program) bool { return q.Report.Maps[i].Apart }) {
 			continue
 		}
 		maps[i].Together, news = true, true
@@ -253,7 +254,7 @@ func wanted(globs []string, name string) bool {
 func (p *Plan) Formats() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.formats.list)
+	return slices.Clone(p.formats.List)
 }
 
 // Sites returns the places that programs were put at so far; the number of a place
@@ -282,7 +283,7 @@ func (p *Plan) NumberedSites() []NumberedSite {
 	}
 	reads := map[string]bool{}
 	for _, q := range p.Programs {
-		if !q.Object.Script && !q.Object.Own && slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldSite }) {
+		if !q.Object.Script && !q.Object.Own && slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.Fields[i] == proof.FieldSite }) {
 			reads[q.Name] = true
 		}
 	}
@@ -297,7 +298,7 @@ func (p *Plan) NumberedSites() []NumberedSite {
 
 // Prints reports whether a program may print, by bpf_printk or ebpf_puts.
 func (p *Plan) Prints() bool {
-	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
+	return slices.ContainsFunc(p.Programs, func(q *proof.Program) bool {
 		return slices.ContainsFunc(q.Report.Helpers, func(n int32) bool { return n == helper.Print || n == helper.VPrint || n == helper.Puts })
 	})
 }
@@ -332,11 +333,11 @@ func (p *Plan) adds(d *object.MapDef) []mapmem.AddField { return p.added(d, fals
 func (p *Plan) added(d *object.MapDef, only bool) []mapmem.AddField {
 	set := newFieldSet(d)
 	for _, q := range p.Programs {
-		use := q.use(d)
+		use := q.Use(d)
 		if use == nil {
 			continue
 		}
-		if only && !use.AddOnly() && !(d.Layout() == object.LayoutHash && q.addsOrInserts(use)) {
+		if only && !use.AddOnly() && !(d.Layout() == object.LayoutHash && q.AddsOrInserts(use)) {
 			return nil
 		}
 		if !set.add(use) {
@@ -349,7 +350,7 @@ func (p *Plan) added(d *object.MapDef, only bool) []mapmem.AddField {
 // deletes reports whether a program may delete keys of a map.
 func (p *Plan) deletes(d *object.MapDef) bool {
 	for _, q := range p.Programs {
-		i := slices.Index(q.unit.defs, d)
+		i := slices.Index(q.Unit.Defs, d)
 		if i >= 0 && i < len(q.Report.Maps) && slices.ContainsFunc(q.Report.Maps[i].Calls, func(c bpf.MapCall) bool { return c.Helper == helper.MapDelete }) {
 			return true
 		}
@@ -359,12 +360,12 @@ func (p *Plan) deletes(d *object.MapDef) bool {
 
 // kernelWanted reports whether a program's section, and the plan's kernels, name a
 // function.
-func (p *Plan) kernelWanted(q *PlannedProgram, name string, fn bool) bool {
+func (p *Plan) kernelWanted(q *proof.Program, name string, fn bool) bool {
 	if !q.Point.Matches(name, fn) {
 		return false
 	}
 	if q.Object.Beside {
-		return slices.ContainsFunc(p.Programs, func(o *PlannedProgram) bool { return !o.Object.Beside && p.kernelWanted(o, name, fn) })
+		return slices.ContainsFunc(p.Programs, func(o *proof.Program) bool { return !o.Object.Beside && p.kernelWanted(o, name, fn) })
 	}
 	if len(p.kernels) == 0 || q.Object.Own {
 		return true
@@ -378,13 +379,13 @@ func (p *Plan) kernelWanted(q *PlannedProgram, name string, fn bool) bool {
 // mangled name gets a program. An image without any such needs no rewriting.
 func (p *Plan) Wants(name string, fn bool) bool {
 	p.meet(name, fn)
-	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return p.kernelWanted(q, name, fn) })
+	return slices.ContainsFunc(p.Programs, func(q *proof.Program) bool { return p.kernelWanted(q, name, fn) })
 }
 
 // wantsAny reports whether a program wants one of the kernels of a module, or may want
 // a device function that it has.
 func (p *Plan) wantsAny(kernels []string) bool {
-	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return q.Point.Func || q.Point.Kind == object.KindCapture }) ||
+	return slices.ContainsFunc(p.Programs, func(q *proof.Program) bool { return q.Point.Func || q.Point.Kind == object.KindCapture }) ||
 		slices.ContainsFunc(kernels, func(name string) bool { return p.Wants(name, false) })
 }
 
@@ -402,7 +403,7 @@ func (p *Plan) wantsFile(f *ptx.File) bool {
 func (p *Plan) Clocks() bool {
 	for _, q := range p.Programs {
 		for _, n := range q.Report.Helpers {
-			if q.unit.clock && n == helper.Time {
+			if q.Unit.HostClock && n == helper.Time {
 				return true
 			}
 		}
@@ -413,7 +414,9 @@ func (p *Plan) Clocks() bool {
 // ReadsMemory reports whether a program in kernels reads memory at addresses of its own, so that
 // [Maps.SetReadable] is to say what there is.
 func (p *Plan) ReadsMemory() bool {
-	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
-		return slices.ContainsFunc(q.Report.Helpers, func(n int32) bool { return slices.Contains(readHelpers, n) || slices.Contains(readStrHelpers, n) })
+	return slices.ContainsFunc(p.Programs, func(q *proof.Program) bool {
+		return slices.ContainsFunc(q.Report.Helpers, func(n int32) bool {
+			return slices.Contains(proof.ReadHelpers, n) || slices.Contains(proof.ReadStrHelpers, n)
+		})
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 )
 
 // TestReference: what the reference lists is what there is.
@@ -24,7 +25,7 @@ func TestReference(t *testing.T) {
 		if p, err := object.ParsePoint("cuda."+k.String()+"/k:*", ""); k == object.KindInsn && (err != nil || p.Kind != k) {
 			t.Errorf("%s: %v", k, err)
 		}
-		if len(ContextFields(k)) == 0 {
+		if len(proof.ContextFields(k)) == 0 {
 			t.Errorf("%s has no context", k)
 		}
 	}
@@ -32,12 +33,12 @@ func TestReference(t *testing.T) {
 
 // TestHelperForms: each row of the table of helpers is done where it says so, and nowhere else.
 func TestHelperForms(t *testing.T) {
-	forms := new(unit).forms()
+	forms := new(proof.Unit).Forms()
 	atStops := make(map[int32]bool)
 	kinds := maps.Clone(object.HostKinds)
 	maps.Copy(kinds, object.SyscallKinds)
 	for section, kind := range kinds {
-		for n, h := range new(unit).hostHelpers(kind, nil) {
+		for n, h := range hostHelpers(new(proof.Unit), kind, nil) {
 			if atStops[n] = true; h.Interpret == nil {
 				t.Errorf("helper %d, %s, is not done at a stop (%s)", n, h.Name, section)
 			}

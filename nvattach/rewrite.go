@@ -9,6 +9,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 )
 
@@ -396,7 +397,7 @@ func (r *rewriting) containerOf(image []byte, n int, c *fatbin.Container, elf, t
 
 // complete reports whether machine code got all programs that want it.
 func (r *rewriting) complete() bool {
-	if len(r.out.Unprobed) > 0 || slices.ContainsFunc(r.p.Programs, func(q *PlannedProgram) bool { return q.Point.Func || q.asksForLines() }) {
+	if len(r.out.Unprobed) > 0 || slices.ContainsFunc(r.p.Programs, func(q *proof.Program) bool { return q.Point.Func || q.AsksForLines() }) {
 		return false
 	}
 	for i := range r.out.Kernels {

@@ -11,6 +11,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 )
 
@@ -332,7 +333,7 @@ func TestRewriteUnwanted(t *testing.T) {
 		}
 	}
 	for _, p := range []object.Point{{Kind: object.KindEntry, Kernel: "f", Func: true}, {Kind: object.KindCapture}} {
-		plan := &Plan{Programs: []*PlannedProgram{{Program: &object.Program{Point: p}}}}
+		plan := &Plan{Programs: []*proof.Program{{Program: &object.Program{Point: p}}}}
 		if !plan.wantsAny([]string{"other"}) {
 			t.Errorf("%v: device functions are not looked at", p)
 		}

@@ -6,11 +6,12 @@ import (
 
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 )
 
 // RunProgram returns the program of that name of a section kprobe/__directly_run.
-func (p *Plan) RunProgram(name string) (*PlannedProgram, error) {
+func (p *Plan) RunProgram(name string) (*proof.Program, error) {
 	var have []string
 	for _, q := range p.Programs {
 		if q.Point.Kind != object.KindRun {

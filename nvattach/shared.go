@@ -11,21 +11,22 @@ import (
 	"nvtrace/nvattach/hostmaps"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/bpf"
 )
 
 // onHost reports whether a program on the host uses a map.
 func (p *Plan) onHost(d *object.MapDef) bool {
 	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
-		i := slices.Index(q.unit.defs, d)
+		i := slices.Index(q.unit.Defs, d)
 		return i >= 0 && q.uses[i]
 	})
 }
 
 // onGPU reports whether a program in kernels uses a map, or nobody does.
 func (p *Plan) onGPU(d *object.MapDef) bool {
-	return !p.onHost(d) || slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
-		i := slices.Index(q.unit.defs, d)
+	return !p.onHost(d) || slices.ContainsFunc(p.Programs, func(q *proof.Program) bool {
+		i := slices.Index(q.Unit.Defs, d)
 		return i >= 0 && i < len(q.Report.Maps) && q.Report.Maps[i].Used
 	})
 }
@@ -70,8 +71,8 @@ func (p *Plan) ChangedByBoth() (names []string) {
 }
 
 func (p *Plan) changedInKernels(d *object.MapDef) bool {
-	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
-		i := slices.Index(q.unit.defs, d)
+	return slices.ContainsFunc(p.Programs, func(q *proof.Program) bool {
+		i := slices.Index(q.Unit.Defs, d)
 		if i < 0 || i >= len(q.Report.Maps) {
 			return false
 		}
@@ -82,7 +83,7 @@ func (p *Plan) changedInKernels(d *object.MapDef) bool {
 
 func (p *Plan) changedOnHost(d *object.MapDef) bool {
 	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
-		i := slices.Index(q.unit.defs, d)
+		i := slices.Index(q.unit.Defs, d)
 		return i >= 0 && q.uses[i] && slices.ContainsFunc(q.Insns, func(in asm.Instruction) bool {
 			return in.OpCode.Class() == asm.StXClass && in.OpCode.Mode() == asm.AtomicMode ||
 				in.IsBuiltinCall() && (in.Constant == int64(asm.FnMapUpdateElem) || in.Constant == int64(asm.FnMapDeleteElem))
@@ -169,7 +170,7 @@ func (p *Plan) NewHostMaps(o *mapmem.MapOptions, alloc func(size uint64) ([]byte
 // hostDeletes reports whether a program on the host may delete keys of a map.
 func (p *Plan) hostDeletes(d *object.MapDef) bool {
 	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
-		i := slices.Index(q.unit.defs, d)
+		i := slices.Index(q.unit.Defs, d)
 		return i >= 0 && q.uses[i] && q.calls(helper.MapDelete)
 	})
 }

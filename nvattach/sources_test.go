@@ -8,6 +8,7 @@ import (
 	"nvtrace/nvattach/atomics"
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -36,7 +37,7 @@ func TestOwnValueWherePathsMeet(t *testing.T) {
 		{"shared, and another lookup on one path", slices.Concat(lookup("shared"), keep, skip, lookup("own"), add), 1},
 		{"one or the other", slices.Concat(lookup("own"), keep, over5(), lookup("shared"), keep, add), 1},
 	} {
-		if _, stores := atomics.Increments(tt.prog, o.AtomicMap, (&unit{}).helpers(), nil); len(stores) != tt.want {
+		if _, stores := atomics.Increments(tt.prog, o.AtomicMap, (&proof.Unit{}).Helpers(), nil); len(stores) != tt.want {
 			t.Errorf("%s: %d additions at once, want %d", tt.name, len(stores), tt.want)
 		}
 	}

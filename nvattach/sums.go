@@ -8,6 +8,7 @@ import (
 
 	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 )
 
 // Programs at many places of a kernel's machine code that do nothing but add numbers which are
@@ -17,21 +18,21 @@ import (
 // threads add in these, and what came of it is added to the map when they end; elsewhere one
 // thread adds to the map for its warp.
 
-// known returns a value that is.
-func (at *place) known(v BodyValue, access sass.Access) uint32 {
+// numberAt returns a value that is.
+func numberAt(at *proof.Place, v proof.BodyValue, access sass.Access) uint32 {
 	switch v {
-	case BodySize:
+	case proof.BodySize:
 		return uint32(access.Size)
-	case BodySpace:
+	case proof.BodySpace:
 		return spaces[access.Space]
-	case BodyAccess:
+	case proof.BodyAccess:
 		return kindOf(access)
-	case BodyInsn:
-		return at.insn
-	case BodyBlock:
-		return at.block
-	case BodyCount:
-		return at.insns
+	case proof.BodyInsn:
+		return at.Insn
+	case proof.BodyBlock:
+		return at.Block
+	case proof.BodyCount:
+		return at.Insns
 	}
 	panic(fmt.Sprintf("BUG: value %d is not known", v))
 }
@@ -51,7 +52,7 @@ type spot struct{ insn, block, insns int }
 
 // tally finds places of a program that can be one: those to which the same threads come, with one
 // guard, which holds as long as nothing writes it. Places that can't be had are noted.
-func (m *machine) tally(q *PlannedProgram, list []sum, keys *kernelKeys) []*tally {
+func (m *machine) tally(q *proof.Program, list []sum, keys *kernelKeys) []*tally {
 	a := m.weaver.Analysis()
 	var all []*tally
 	type guard struct {
@@ -117,7 +118,7 @@ const mostTried = 32
 
 // where returns the instructions at which what is added at a place can be, or why there are none: for a
 // basic block it can be any of its own.
-func (m *machine) where(q *PlannedProgram, s spot, guarded bool) (list []int, err error) {
+func (m *machine) where(q *proof.Program, s spot, guarded bool) (list []int, err error) {
 	end := s.insn + 1
 	if q.Point.Kind == object.KindBlock && m.weaver.Certain() {
 		end = s.insn + min(s.insns, mostTried)
@@ -158,13 +159,13 @@ func (m *machine) alike(from, to int) bool {
 }
 
 // numbers are what the sums of a program are made of at a place.
-func (m *machine) numbers(q *PlannedProgram, list []sum, s spot) []int64 {
+func (m *machine) numbers(q *proof.Program, list []sum, s spot) []int64 {
 	access, _ := m.weaver.Analysis().Insts[s.insn].Access()
-	at := &place{insn: uint32(s.insn), block: uint32(s.block), insns: uint32(s.insns)}
+	at := &proof.Place{Insn: uint32(s.insn), Block: uint32(s.block), Insns: uint32(s.insns)}
 	n := make([]int64, len(list))
 	for i, x := range list {
 		if n[i] = x.n; x.field {
-			n[i] = int64(at.known(x.what, access))
+			n[i] = int64(numberAt(at, x.what, access))
 		}
 	}
 	return n
@@ -185,14 +186,14 @@ func (t *tally) add(n []int64) bool {
 
 // prepareSums finds out which programs do nothing but make sums, and gives their totals registers
 // where it can.
-func (m *machine) prepareSums(programs []*PlannedProgram) {
-	m.sums = make(map[*PlannedProgram]*sums)
+func (m *machine) prepareSums(programs []*proof.Program) {
+	m.sums = make(map[*proof.Program]*sums)
 	for _, q := range programs {
 		keys := m.keys[q]
-		if q.plain != nil && keys == nil {
+		if q.Plain != nil && keys == nil {
 			continue
 		}
-		list := q.sums(m.r.maps)
+		list := sumsOf(q, m.r.maps)
 		if list == nil {
 			continue
 		}
@@ -209,7 +210,7 @@ func (m *machine) prepareSums(programs []*PlannedProgram) {
 			form.keys = n
 		}
 		if b, err := m.body(q, "", form); err == nil {
-			s.totals, err = m.weaver.Totals(n*len(list), b.code, m.args(q, b, &place{slots: keys.slots()}, nil)[:len(b.params)]...)
+			s.totals, err = m.weaver.Totals(n*len(list), b.code, m.args(q, b, &proof.Place{Slots: keys.slots()}, nil)[:len(b.params)]...)
 			s.own = err == nil
 		}
 	}
@@ -225,7 +226,7 @@ type sums struct {
 }
 
 // addSums puts additions at the places of a program and returns how many these are.
-func (m *machine) addSums(q *PlannedProgram, s *sums) (int, error) {
+func (m *machine) addSums(q *proof.Program, s *sums) (int, error) {
 	var had []spot
 	for _, t := range s.tallies {
 		ok, err := m.addTally(q, s, t)
@@ -245,7 +246,7 @@ func (m *machine) addSums(q *PlannedProgram, s *sums) (int, error) {
 
 // addTally puts what is added at some places at the first of them that can have it. It
 // reports false if none can, which is noted.
-func (m *machine) addTally(q *PlannedProgram, s *sums, t *tally) (bool, error) {
+func (m *machine) addTally(q *proof.Program, s *sums, t *tally) (bool, error) {
 	if s.own {
 		for i, n := range t.n {
 			if err := m.weaver.Add(t.where[0]*sass.WordSize, s.totals, t.keys*len(s.list)+i, int32(n), t.guarded); err != nil {
@@ -264,7 +265,7 @@ func (m *machine) addTally(q *PlannedProgram, s *sums, t *tally) (bool, error) {
 	}
 	var first error
 	for _, i := range t.where {
-		args := m.args(q, b, &place{sums: t.n, slots: s.keys.of(t.keys)}, &m.weaver.Analysis().Insts[i])
+		args := m.args(q, b, &proof.Place{Sums: t.n, Slots: s.keys.of(t.keys)}, &m.weaver.Analysis().Insts[i])
 		err := m.weaver.Before(i*sass.WordSize, b.code, args...)
 		if _, ok := errors.AsType[*sass.SiteError](err); !ok {
 			return err == nil, err

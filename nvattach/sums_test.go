@@ -15,6 +15,7 @@ import (
 	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx/emu"
 )
 
@@ -43,7 +44,7 @@ func one() asm.Instructions { return asm.Instructions{asm.Mov.Imm(asm.R1, 1)} }
 // fieldOf loads a field of the context into R1.
 func fieldOf(tb testing.TB, kind object.Kind, name string) asm.Instructions {
 	tb.Helper()
-	c, _ := contextOf(kind, 0)
+	c, _ := proof.ContextOf(kind, 0)
 	for _, f := range c.Fields {
 		if f.Name == name {
 			return asm.Instructions{asm.LoadMem(asm.R1, asm.R6, int16(f.Offset), map[int]asm.Size{4: asm.Word, 8: asm.DWord}[f.Size])}
@@ -64,8 +65,8 @@ func TestKnownSums(t *testing.T) {
 		{"a count", []*object.Object{sumObject(t, mem, one())}, "[0 false 1]"},
 		{"a number less than 0", []*object.Object{sumObject(t, mem, asm.Instructions{asm.Mov.Imm(asm.R1, -3)})}, "[0 false -3]"},
 		{"a number of 64 bits", []*object.Object{sumObject(t, mem, asm.Instructions{asm.LoadImm(asm.R1, 1<<40, asm.DWord)})}, "[]"},
-		{"instructions of a block", []*object.Object{sumObject(t, block, fieldOf(t, object.KindBlock, "insns"))}, fmt.Sprintf("[%d true 0]", BodyCount)},
-		{"bytes", []*object.Object{sumObject(t, mem, fieldOf(t, object.KindMem, "size"))}, fmt.Sprintf("[%d true 0]", BodySize)},
+		{"instructions of a block", []*object.Object{sumObject(t, block, fieldOf(t, object.KindBlock, "insns"))}, fmt.Sprintf("[%d true 0]", proof.BodyCount)},
+		{"bytes", []*object.Object{sumObject(t, mem, fieldOf(t, object.KindMem, "size"))}, fmt.Sprintf("[%d true 0]", proof.BodySize)},
 		{"two things", []*object.Object{sumObject(t, mem, one(), asm.StoreXAdd(asm.R0, asm.R1, asm.DWord))}, "[0 false 1 0 false 1]"},
 		{"an address", []*object.Object{sumObject(t, mem, fieldOf(t, object.KindMem, "addr"))}, "[]"},
 		{"the place's number", []*object.Object{sumObject(t, mem, fieldOf(t, object.KindMem, "site"))}, "[]"},
@@ -83,7 +84,7 @@ func TestKnownSums(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(plan.Programs[0].sums(maps)); got != tt.want {
+		if got := fmt.Sprint(sumsOf(plan.Programs[0], maps)); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
@@ -93,7 +94,7 @@ func TestKnownSums(t *testing.T) {
 	reader.Name = "reader"
 	o.Programs = append(o.Programs, reader)
 	plan, maps := placedPlan(t, o)
-	if list := plan.Programs[0].sums(maps); list != nil {
+	if list := sumsOf(plan.Programs[0], maps); list != nil {
 		t.Errorf("another program reads the map: %v", list)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -22,8 +23,8 @@ type ownKey struct {
 
 // declare gives a function the registers with the variables of its threads that a
 // program uses, with what they hold at first.
-func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
-	for i, d := range q.unit.defs {
+func (g *weaving) declare(q *proof.Program, fn *ptx.Func) {
+	for i, d := range q.Unit.Defs {
 		key := ownKey{fn, d}
 		if !d.Thread || !q.Report.Maps[i].Used || g.owned[key] {
 			continue
@@ -35,7 +36,7 @@ func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
 		if g.dialect.patch {
 			// The registers are the kernel's; see Body.
 			for w := range words {
-				b.WriteString("\n" + loadOwn(name+strconv.Itoa(w), w, q.sharesOwn()))
+				b.WriteString("\n" + loadOwn(name+strconv.Itoa(w), w, q.SharesOwn()))
 			}
 			g.w.Declare(fn, b.String())
 			continue
@@ -66,9 +67,9 @@ func loadOwn(reg string, word int, varies bool) string {
 
 // keepOwn is what a Body puts behind its program: the variables of the thread go back to
 // the registers of the kernel that they came from.
-func (g *weaving) keepOwn(q *PlannedProgram) string {
+func (g *weaving) keepOwn(q *proof.Program) string {
 	var b strings.Builder
-	for i, d := range q.unit.defs {
+	for i, d := range q.Unit.Defs {
 		if !d.Thread || !q.Report.Maps[i].Used {
 			continue
 		}
@@ -80,15 +81,15 @@ func (g *weaving) keepOwn(q *PlannedProgram) string {
 }
 
 // ownName returns what the names of registers with a section's variables begin with.
-func (g *weaving) ownName(q *PlannedProgram, d *object.MapDef) string {
+func (g *weaving) ownName(q *proof.Program, d *object.MapDef) string {
 	if g.own[d] == "" {
-		g.own[d] = fmt.Sprintf("%%%so%d_%d_", g.w.Stem(), slices.Index(g.p.Objects, q.Object), slices.Index(q.unit.defs, d))
+		g.own[d] = fmt.Sprintf("%%%so%d_%d_", g.w.Stem(), slices.Index(g.p.Objects, q.Object), slices.Index(q.Unit.Defs, d))
 	}
 	return g.own[d]
 }
 
 // keep returns the template that another module got, or writes one.
-func (g *weaving) keep(key templateKey, at *place) (*template, error) {
+func (g *weaving) keep(key templateKey, at *proof.Place) (*template, error) {
 	k := &g.p.kept
 	if key.text != "" || key.params != nil { // of this module alone
 		return g.template(key.q, at)
@@ -108,35 +109,35 @@ func (g *weaving) keep(key templateKey, at *place) (*template, error) {
 }
 
 // prefix begins the names of a program's registers and labels.
-func (g *weaving) prefix(q *PlannedProgram) string {
-	return g.w.Stem() + "q" + strconv.Itoa(q.counter) + "_"
+func (g *weaving) prefix(q *proof.Program) string {
+	return g.w.Stem() + "q" + strconv.Itoa(q.Counter) + "_"
 }
 
-// where is the register with the number of the place that a program's code is at.
-func (q *PlannedProgram) where(prefix string) string { return "%" + prefix + "where" }
+// whereRegister is the register with the number of the place that a program's code is at.
+func whereRegister(q *proof.Program, prefix string) string { return "%" + prefix + "where" }
 
 // template writes what is the same at all places like one.
-func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
-	u := q.unit
-	u.maps, u.at, u.q, u.returned, u.block = g.maps, at, q, g.returned(), g.blockName()
+func (g *weaving) template(q *proof.Program, at *proof.Place) (*template, error) {
+	u := q.Unit
+	u.Maps, u.At, u.Program, u.Returned, u.Block = g.maps, at, q, g.returned(), g.blockName()
 	target := g.f.Target()
-	u.weak = !ptx.Needs("nanosleep.u32").Met(g.f.Version, target) || !ptx.Needs("ld.acquire.gpu.global.u64").Met(g.f.Version, target)
+	u.Weak = !ptx.Needs("nanosleep.u32").Met(g.f.Version, target) || !ptx.Needs("ld.acquire.gpu.global.u64").Met(g.f.Version, target)
 	s := &bpf.Site{
 		Version: g.f.Version, Target: target,
 		Prefix: g.prefix(q),
 		Failed: func(b *bpf.Gen) error {
-			u.code(b).Ended(g.maps.Slots+q.ends, b.Why().String(), q.where(g.prefix(q)))
+			u.Code(b).Ended(g.maps.Slots+q.FirstEnd, b.Why().String(), whereRegister(q, g.prefix(q)))
 			return nil
 		},
-		Reconverge: q.reconverge(), ToolsPatch: g.dialect.patch,
+		Reconverge: q.Reconverge(), ToolsPatch: g.dialect.patch,
 	}
 	if q.Point.Kind == object.KindEntry && !q.Point.Func && !g.p.endsThreads() && !g.dialect.each {
 		s.Once = q.Report.Once // all threads come to a kernel's entry
 	}
-	u.apart = s.Alone()
+	u.Apart = s.Alone()
 	var before weaverSink
 	before.w = g.w
-	for i, d := range u.defs {
+	for i, d := range u.Defs {
 		if d.Thread {
 			s.Maps = append(s.Maps, bpf.Addr{Symbol: g.ownName(q, d)})
 			continue
@@ -145,18 +146,18 @@ func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 		addr := bpf.Addr{Value: x.Base}
 		if d.Data && x.Copies > 1 && i < len(q.Report.Maps) && q.Report.Maps[i].Used {
 			// The name of a register serves as well as that of a variable.
-			c := &emit.Code{S: &before, M: g.maps, Weak: u.weak}
+			c := &emit.Code{S: &before, M: g.maps, Weak: u.Weak}
 			addr = bpf.Addr{Symbol: c.PerSM(x.Base, x.CopyBytes)}
 		}
 		s.Maps = append(s.Maps, addr)
 	}
 	if q.Point.Kind == object.KindCapture {
-		s.Text = []byte(at.text)
+		s.Text = []byte(at.Text)
 		if q.Report.TextInMemory {
-			s.TextAddr = bpf.Addr{Symbol: g.text(at.text)}
+			s.TextAddr = bpf.Addr{Symbol: g.text(at.Text)}
 		}
 	}
-	t, err := q.verified.Template(s)
+	t, err := q.Verified.Template(s)
 	return &template{t, before.String()}, err
 }
 

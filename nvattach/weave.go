@@ -8,6 +8,7 @@ import (
 
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -101,7 +102,7 @@ type weaving struct {
 // A templateKey is what the code of a program depends on apart from the context's
 // fields, which are different everywhere.
 type templateKey struct {
-	q      *PlannedProgram
+	q      *proof.Program
 	text   string     // the context of a program of KindCapture
 	params *ptx.Sites // of a program that asks for parameters
 }
@@ -247,7 +248,7 @@ func (g *weaving) function(st *ptx.Sites) error {
 			return fmt.Errorf("program %s: %w", q.Name, err)
 		}
 		// Where a function that it calls ends threads, another kernel may have brought the program.
-		blocks = blocks || q.usesBlocks() != nil && (n > 0 || q.Point.Kind == object.KindExit)
+		blocks = blocks || q.UsesBlocks() != nil && (n > 0 || q.Point.Kind == object.KindExit)
 		if n > 0 || q.Point.Kind != object.KindCapture {
 			g.report.Programs = append(g.report.Programs, ProgramReport{Program: q.Name, Object: q.Object.Name, Kind: q.Point.Kind, Sites: n})
 		}
@@ -263,7 +264,7 @@ func (g *weaving) function(st *ptx.Sites) error {
 }
 
 // callees notes that what a kernel's functions do is not the kernel's own code.
-func (g *weaving) callees(q *PlannedProgram, st *ptx.Sites) {
+func (g *weaving) callees(q *proof.Program, st *ptx.Sites) {
 	switch q.Point.Kind {
 	case object.KindMem, object.KindInsn, object.KindBlock:
 	default:
@@ -298,7 +299,7 @@ func (g *weaving) limitRegisters(fn *ptx.Func) {
 }
 
 // program puts one program at all its places in a function.
-func (g *weaving) program(q *PlannedProgram, st *ptx.Sites) (int, error) {
+func (g *weaving) program(q *proof.Program, st *ptx.Sites) (int, error) {
 	switch q.Point.Kind {
 	case object.KindEntry:
 		return g.entry(q, st)
@@ -334,29 +335,29 @@ func (g *weaving) refused(err error) error {
 }
 
 // place starts the description of a place at a statement.
-func (g *weaving) place(q *PlannedProgram, st *ptx.Sites, stmt uint32) *place {
-	p := &place{stmt: stmt, sites: st, number: uint32(len(g.p.sites) + 1)}
+func (g *weaving) place(q *proof.Program, st *ptx.Sites, stmt uint32) *proof.Place {
+	p := &proof.Place{Stmt: stmt, Sites: st, Number: uint32(len(g.p.sites) + 1)}
 	s := Site{Kernel: st.Name, Program: q.Name, Kind: q.Point.Kind}
 	if stmt != 0 {
 		if loc, ok := st.Loc(g.f, stmt); ok {
-			p.line, p.file = loc.Line, loc.File
+			p.Line, p.File = loc.Line, loc.File
 			s.Line, s.File = loc.Line, g.files[loc.File]
 		}
 		if x := &g.f.Stmts[stmt]; x.Kind == ptx.StmtInstr {
 			s.Text = oneLineText(g.f.Text(x.Span()))
-			p.text = s.Text
+			p.Text = s.Text
 		}
 		g.number(st)
-		p.insn, p.block = g.insn[stmt-st.Func.Open], g.block[stmt-st.Func.Open]
+		p.Insn, p.Block = g.insn[stmt-st.Func.Open], g.block[stmt-st.Func.Open]
 	}
-	s.Insn = p.insn
+	s.Insn = p.Insn
 	g.p.sites = append(g.p.sites, s)
 	return p
 }
 
 func oneLineText(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
-	return s[:min(len(s), captureText-1)]
+	return s[:min(len(s), proof.CaptureText-1)]
 }
 
 // number counts instructions and blocks of a function once.
@@ -383,18 +384,18 @@ func (g *weaving) number(st *ptx.Sites) {
 }
 
 // code writes a program for a place.
-func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
-	if q.plain != nil && at.given == nil && !g.takeSlots(q, at) {
-		q = q.plain
+func (g *weaving) code(q *proof.Program, at *proof.Place) (string, error) {
+	if q.Plain != nil && at.Given == nil && !g.takeSlots(q, at) {
+		q = q.Plain
 	}
 	key := templateKey{q: q}
 	if q.Point.Kind == object.KindCapture {
-		key.text = at.text
+		key.text = at.Text
 	}
-	if q.asksForArguments() || q.wantsReturn() {
-		key.params = at.sites
+	if q.AsksForArguments() || q.WantsReturn() {
+		key.params = at.Sites
 	}
-	g.declare(q, at.sites.Func)
+	g.declare(q, at.Sites.Func)
 	t := g.templates[key]
 	if t == nil {
 		var err error
@@ -403,21 +404,21 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 		}
 		g.templates[key] = t
 	}
-	text, err := t.Emit(func(b *bpf.Gen, i int) (ptx.Arg, error) { return at.field(b, q.fields[i]) },
+	text, err := t.Emit(func(b *bpf.Gen, i int) (ptx.Arg, error) { return at.Field(b, q.Fields[i]) },
 		func(b *bpf.Gen, k int) (ptx.Arg, error) { return g.slot(b, q, at, k), nil })
 	if err != nil {
 		return "", err
 	}
 	kind := checkKey{q: q}
-	if s := &g.f.Stmts[at.stmt]; at.stmt != 0 && s.Kind == ptx.StmtInstr {
+	if s := &g.f.Stmts[at.Stmt]; at.Stmt != 0 && s.Kind == ptx.StmtInstr {
 		kind.opcode = g.f.FullOpcode(s)
 	}
 	text = t.before + text
 	if len(q.Report.Ends) > 0 {
-		where := q.where(g.prefix(q))
-		text = fmt.Sprintf("\t.reg .b32 %s;\n\tmov.u32 %s, %d;\n", where, where, at.number) + text
+		where := whereRegister(q, g.prefix(q))
+		text = fmt.Sprintf("\t.reg .b32 %s;\n\tmov.u32 %s, %d;\n", where, where, at.Number) + text
 	}
-	return text, g.check(kind, at.setup+text)
+	return text, g.check(kind, at.Setup+text)
 }
 
 // text puts an instruction's text into the module and returns its name.
@@ -428,7 +429,7 @@ func (g *weaving) text(s string) string {
 	name := g.w.Fresh('_', "text")
 	g.texts[s] = name
 	var b strings.Builder
-	fmt.Fprintf(&b, ".global .align 8 .b8 %s[%d] = {", name, captureText)
+	fmt.Fprintf(&b, ".global .align 8 .b8 %s[%d] = {", name, proof.CaptureText)
 	for i := range len(s) {
 		if i > 0 {
 			b.WriteString(", ")

@@ -3,19 +3,20 @@ package nvattach
 import (
 	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
 
 // slot writes the address of what use k of a program counts.
-func (g *weaving) slot(b *bpf.Gen, q *PlannedProgram, at *place, k int) ptx.Arg {
+func (g *weaving) slot(b *bpf.Gen, q *proof.Program, at *proof.Place, k int) ptx.Arg {
 	s := &q.Report.Slots[k]
-	x := g.maps.Of(q.unit.defs[s.Map])
-	c := q.unit.code(b)
-	if at.given == nil {
-		return register64(c.PerSM(x.KeyPlace(at.slots[k], 0), x.KeyPlaceBytes))
+	x := g.maps.Of(q.Unit.Defs[s.Map])
+	c := q.Unit.Code(b)
+	if at.Given == nil {
+		return proof.Register64(c.PerSM(x.KeyPlace(at.Slots[k], 0), x.KeyPlaceBytes))
 	}
-	return register64(keyPlace(c, x, at.given.reg(BodyParam{What: BodySlot, Offset: k})))
+	return proof.Register64(keyPlace(c, x, at.Given.Reg(proof.BodyParam{What: proof.BodySlot, Offset: k})))
 }
 
 // keyPlace returns the address of the place of a map that is so many bytes behind the first.
@@ -26,18 +27,18 @@ func keyPlace(c *emit.Code, x *mapmem.Map, offset string) string {
 }
 
 // takeSlots finds the places of all keys at a place in PTX; false if there is no room for one.
-func (g *weaving) takeSlots(q *PlannedProgram, at *place) bool {
-	if !q.placed(g.maps) {
+func (g *weaving) takeSlots(q *proof.Program, at *proof.Place) bool {
+	if !q.HasPlaces(g.maps) {
 		return false
 	}
-	at.slots = at.slots[:0]
+	at.Slots = at.Slots[:0]
 	for k := range q.Report.Slots {
 		s := &q.Report.Slots[k]
-		i, ok := g.p.keys.find(q.unit.defs[s.Map], q.key(s, at.numberOf))
+		i, ok := g.p.keys.find(q.Unit.Defs[s.Map], q.Key(s, at.NumberOf))
 		if !ok {
 			return false
 		}
-		at.slots = append(at.slots, i)
+		at.Slots = append(at.Slots, i)
 	}
 	return true
 }

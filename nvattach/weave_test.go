@@ -13,6 +13,7 @@ import (
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/nvattach/values"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
@@ -414,7 +415,7 @@ func TestMemoryExample(t *testing.T) {
 		got[[2]uint32{binary.LittleEndian.Uint32(row.Key), binary.LittleEndian.Uint32(row.Key[4:])}] = [2]uint64{binary.LittleEndian.Uint64(row.Value), binary.LittleEndian.Uint64(row.Value[8:])}
 	}
 	want := map[[2]uint32][2]uint64{
-		{accessStore, spaceShared}: {200, 800}, {accessLoad, spaceShared}: {200, 800}, {accessAtomic, spaceGlobal}: {196, 784},
+		{proof.AccessStore, proof.SpaceShared}: {200, 800}, {proof.AccessLoad, proof.SpaceShared}: {200, 800}, {proof.AccessAtomic, proof.SpaceGlobal}: {196, 784},
 	}
 	if len(got) != len(want) {
 		t.Errorf("%v", got)
@@ -596,7 +597,7 @@ func TestNotes(t *testing.T) {
 }
 
 // endedEarly returns how many runs of a program were ended by its tests, all together.
-func (p *Plan) endedEarly(maps *mapmem.Maps, mem mapmem.Memory, q *PlannedProgram) (uint64, error) {
+func (p *Plan) endedEarly(maps *mapmem.Maps, mem mapmem.Memory, q *proof.Program) (uint64, error) {
 	list, err := p.Ended(maps, mem, q)
 	sum := uint64(0)
 	for i := range list {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
-	"nvtrace/nvattach"
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 )
 
 // Registers: R6 is the context, R0 what an expression came to. Everything else is on the
@@ -54,7 +54,7 @@ func (s sourceLine) LineNumber() uint32 { return uint32(s.line) }
 
 func newGen(p *Program, b *probe, pt *point) *gen {
 	g := &gen{p: p, probe: b, point: pt, fields: make(map[string]object.ContextField), vars: make(map[string]int16)}
-	fields := nvattach.ContextFields(pt.kind.Point)
+	fields := proof.ContextFields(pt.kind.Point)
 	if pt.kind.host != object.HostNone {
 		fields = object.HostContextFields(pt.kind.host)
 	}

@@ -8,6 +8,7 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/object"
+	"nvtrace/nvattach/proof"
 	"nvtrace/nvattach/script"
 )
 
@@ -62,9 +63,9 @@ func probesText() string {
 	}
 	b.WriteString("\nKERNEL and OPCODE are globs; `func:NAME` is a device function. `nvtrace attach --header` prints the header for C.\n\n## Contexts\n\n" +
 		"A program is given the address of its context. Fields cost nothing unless they are read.\n\n| section | fields, with their offsets |\n|---|---|\n")
-	first := nvattach.ContextFields(object.KindEntry)
+	first := proof.ContextFields(object.KindEntry)
 	shared := slices.DeleteFunc(slices.Clone(first), func(f object.ContextField) bool {
-		return !slices.Contains(nvattach.ContextFields(object.KindMem), f)
+		return !slices.Contains(proof.ContextFields(object.KindMem), f)
 	})
 	put := func(section string, fields []object.ContextField) {
 		var names []string
@@ -75,7 +76,7 @@ func probesText() string {
 	}
 	put("all", shared)
 	for _, k := range nvattach.Kinds() {
-		put("`cuda."+k.String()+"`", slices.DeleteFunc(nvattach.ContextFields(k), func(f object.ContextField) bool { return slices.Contains(shared, f) }))
+		put("`cuda."+k.String()+"`", slices.DeleteFunc(proof.ContextFields(k), func(f object.ContextField) bool { return slices.Contains(shared, f) }))
 	}
 	b.WriteString("\n## Helpers\n\n| number | helper | takes | in | what it does |\n|---|---|---|---|---|\n")
 	for _, h := range helper.In(helper.All) {

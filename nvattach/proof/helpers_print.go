@@ -1,4 +1,4 @@
-package nvattach
+package proof
 
 import (
 	"fmt"
@@ -11,26 +11,8 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// formats numbers the formats of bpf_printk.
-type formats struct {
-	list []string
-	ids  map[string]uint32
-}
-
-func (f *formats) id(s string) uint32 {
-	if n := f.ids[s]; n != 0 {
-		return n
-	}
-	if f.ids == nil {
-		f.ids = make(map[string]uint32)
-	}
-	f.list = append(f.list, s)
-	f.ids[s] = uint32(len(f.list))
-	return f.ids[s]
-}
-
 // formatted refuses texts that are too long for a record of bpf_printk.
-func (u *unit) formatted(c *bpf.CallInfo) error {
+func (u *Unit) formatted(c *bpf.CallInfo) error {
 	if c.Size[0] > mapmem.MaxFormat {
 		return fmt.Errorf("a format of %d bytes; %d is the most", c.Size[0], mapmem.MaxFormat)
 	}
@@ -64,7 +46,7 @@ type format struct {
 }
 
 // format looks at argument 0, a text. most is the number of arguments there may be.
-func (u *unit) format(k *emit.Code, c *bpf.Call, most int) (format, error) {
+func (u *Unit) format(k *emit.Code, c *bpf.Call, most int) (format, error) {
 	v := &c.Args[0]
 	if v.Size() > mapmem.MaxFormat {
 		return format{}, fmt.Errorf("a format of %d bytes; %d is the most", v.Size(), mapmem.MaxFormat)
@@ -75,14 +57,14 @@ func (u *unit) format(k *emit.Code, c *bpf.Call, most int) (format, error) {
 		return format{args: most, text: argBytes{k, v}, size: uint64(v.Size())}, nil
 	}
 	s, _, _ := strings.Cut(string(b), "\x00")
-	return format{id: u.formats.id(s), args: min(arguments(s), most), size: uint64(len(s))}, nil
+	return format{id: u.Formats.Number(s), args: min(arguments(s), most), size: uint64(len(s))}, nil
 }
 
 // Most arguments of bpf_trace_printk.
 const printkArgs = 3
 
-func (u *unit) printk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
+func (u *Unit) printk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k := u.Code(g)
 	f, err := u.format(k, c, printkArgs)
 	if err != nil {
 		return ptx.Arg{}, err
@@ -91,11 +73,11 @@ func (u *unit) printk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	for i := range f.args {
 		args = append(args, c.Args[2+i].Reg().String())
 	}
-	return register64(k.Print(f.id, args, f.text, f.size, false, int64(f.size))), nil
+	return Register64(k.Print(f.id, args, f.text, f.size, false, int64(f.size))), nil
 }
 
-func (u *unit) vprintk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
+func (u *Unit) vprintk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k := u.Code(g)
 	size, _ := c.Args[3].Const()
 	if size%8 != 0 || size/8 > mapmem.MaxPrintArgs {
 		return ptx.Imm(helper.EINVAL), nil
@@ -108,13 +90,13 @@ func (u *unit) vprintk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	for i := range f.args {
 		args = append(args, c.Args[2].Load(8*i, 8).String())
 	}
-	return register64(k.Print(f.id, args, f.text, f.size, false, int64(f.size))), nil
+	return Register64(k.Print(f.id, args, f.text, f.size, false, int64(f.size))), nil
 }
 
-func (u *unit) puts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) puts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	b, ok := c.Args[0].Bytes()
 	if !ok || len(b) > mapmem.MaxFormat {
 		return ptx.Arg{}, fmt.Errorf("the text must be a constant of at most %d bytes", mapmem.MaxFormat)
 	}
-	return register64(u.code(g).Print(u.formats.id(string(b)), nil, nil, 0, true, int64(len(b)))), nil
+	return Register64(u.Code(g).Print(u.Formats.Number(string(b)), nil, nil, 0, true, int64(len(b)))), nil
 }

@@ -1,4 +1,4 @@
-package nvattach
+package proof
 
 import (
 	"errors"
@@ -14,26 +14,26 @@ import (
 )
 
 // mapOf returns the map of a call.
-func (u *unit) mapOf(c *bpf.CallInfo) (*mapmem.Map, error) {
-	if c.Map < 0 || c.Map >= len(u.defs) {
+func (u *Unit) mapOf(c *bpf.CallInfo) (*mapmem.Map, error) {
+	if c.Map < 0 || c.Map >= len(u.Defs) {
 		return nil, errors.New("the map is not known")
 	}
-	x := u.maps.Of(u.defs[c.Map])
+	x := u.Maps.Of(u.Defs[c.Map])
 	if x == nil {
-		return nil, fmt.Errorf("map %s has type %s, which can't be had on a GPU", u.defs[c.Map].Name, u.defs[c.Map].Type)
+		return nil, fmt.Errorf("map %s has type %s, which can't be had on a GPU", u.Defs[c.Map].Name, u.Defs[c.Map].Type)
 	}
 	return x, nil
 }
 
 // defOf returns the definition of a call's map, before any has a place.
-func (u *unit) defOf(c *bpf.CallInfo) (*object.MapDef, error) {
-	if c.Map < 0 || c.Map >= len(u.defs) {
+func (u *Unit) defOf(c *bpf.CallInfo) (*object.MapDef, error) {
+	if c.Map < 0 || c.Map >= len(u.Defs) {
 		return nil, errors.New("the map is not known")
 	}
-	return u.defs[c.Map], nil
+	return u.Defs[c.Map], nil
 }
 
-func (u *unit) keyed(c *bpf.CallInfo) error {
+func (u *Unit) keyed(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
 	if err == nil && d.Ring() {
 		err = fmt.Errorf("map %s is a ring buffer and has no keys", d.Name)
@@ -44,7 +44,7 @@ func (u *unit) keyed(c *bpf.CallInfo) error {
 	return err
 }
 
-func (u *unit) changeable(c *bpf.CallInfo) error {
+func (u *Unit) changeable(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
 	if err == nil && d.Layout() == object.LayoutMaps {
 		err = fmt.Errorf("which maps are in %s is said before programs run, by its definition or --map", d.Name)
@@ -57,19 +57,19 @@ func (u *unit) changeable(c *bpf.CallInfo) error {
 
 // sameForWarp reports whether threads of a warp that look the same key up get the same
 // address, and the assembler sees that.
-func (u *unit) sameForWarp(c *bpf.CallInfo) bool {
+func (u *Unit) sameForWarp(c *bpf.CallInfo) bool {
 	d, err := u.defOf(c)
 	return err == nil && d.Layout() == object.LayoutArray
 }
 
 // found reports whether a lookup always finds a value: an array has one for every
 // key in range.
-func (u *unit) found(c *bpf.CallInfo) bool {
+func (u *Unit) found(c *bpf.CallInfo) bool {
 	d, err := u.defOf(c)
 	return err == nil && d.Layout() == object.LayoutArray && c.Most[1] < uint64(d.MaxEntries)
 }
 
-func (u *unit) ring(c *bpf.CallInfo) error {
+func (u *Unit) ring(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
 	if err == nil && !d.Ring() {
 		err = fmt.Errorf("map %s has type %s and is no ring buffer", d.Name, d.Type)
@@ -77,7 +77,7 @@ func (u *unit) ring(c *bpf.CallInfo) error {
 	return err
 }
 
-func (u *unit) ringSize(c *bpf.CallInfo) error {
+func (u *Unit) ringSize(c *bpf.CallInfo) error {
 	if err := u.ring(c); err != nil || !c.Consts[1].Known {
 		return err
 	}
@@ -85,7 +85,7 @@ func (u *unit) ringSize(c *bpf.CallInfo) error {
 }
 
 // recordOf returns the check of a helper whose argument data is a record.
-func (u *unit) recordOf(data int) func(*bpf.CallInfo) error {
+func (u *Unit) recordOf(data int) func(*bpf.CallInfo) error {
 	return func(c *bpf.CallInfo) error {
 		if err := u.ring(c); err != nil {
 			return err
@@ -95,15 +95,15 @@ func (u *unit) recordOf(data int) func(*bpf.CallInfo) error {
 }
 
 // fits refuses records that the call's map never has room for.
-func (u *unit) fits(c *bpf.CallInfo, size uint64) error {
-	if d := u.defs[c.Map]; size > d.MaxRecord() {
+func (u *Unit) fits(c *bpf.CallInfo, size uint64) error {
+	if d := u.Defs[c.Map]; size > d.MaxRecord() {
 		return fmt.Errorf("a record of %d bytes; those of map %s have at most %d", size, d.Name, d.MaxRecord())
 	}
 	return nil
 }
 
 // ofEach refuses maps that do not have a value for each multiprocessor.
-func (u *unit) ofEach(c *bpf.CallInfo) error {
+func (u *Unit) ofEach(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
 	if err == nil && !d.PerSM() {
 		err = fmt.Errorf("map %s is a %s, and has no value for each multiprocessor", d.Name, d.Type)
@@ -112,7 +112,7 @@ func (u *unit) ofEach(c *bpf.CallInfo) error {
 }
 
 // pushed refuses maps of other types.
-func (u *unit) pushed(types ...object.MapType) func(*bpf.CallInfo) error {
+func (u *Unit) pushed(types ...object.MapType) func(*bpf.CallInfo) error {
 	return func(c *bpf.CallInfo) error {
 		d, err := u.defOf(c)
 		if err == nil && !slices.Contains(types, d.Type) {
@@ -123,7 +123,7 @@ func (u *unit) pushed(types ...object.MapType) func(*bpf.CallInfo) error {
 }
 
 // stacks refuses maps that hold no stacks.
-func (u *unit) stacks(c *bpf.CallInfo) error {
+func (u *Unit) stacks(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
 	if err == nil && d.Type != object.MapStackTrace {
 		err = fmt.Errorf("map %s has type %s and holds no stacks", d.Name, d.Type)
@@ -132,31 +132,31 @@ func (u *unit) stacks(c *bpf.CallInfo) error {
 }
 
 // valued reports whether a call always has a value.
-func (u *unit) valued(c *bpf.CallInfo) bool { return u.slots != nil && u.slots(c) || u.found(c) }
+func (u *Unit) valued(c *bpf.CallInfo) bool { return u.Slots != nil && u.Slots(c) || u.found(c) }
 
 // mapCall returns what the code of a call with a map begins with.
-func (u *unit) mapCall(g *bpf.Gen, c *bpf.Call) (*emit.Code, *mapmem.Map, error) {
+func (u *Unit) mapCall(g *bpf.Gen, c *bpf.Call) (*emit.Code, *mapmem.Map, error) {
 	x, err := u.mapOf(&c.CallInfo)
-	return u.code(g), x, err
+	return u.Code(g), x, err
 }
 
-func (u *unit) lookup(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) lookup(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k, x, err := u.mapCall(g, c)
 	if err != nil {
 		return ptx.Arg{}, err
 	}
-	return register64(k.Lookup(x, argBytes{k, &c.Args[1]}, u.found(&c.CallInfo))), nil
+	return Register64(k.Lookup(x, argBytes{k, &c.Args[1]}, u.found(&c.CallInfo))), nil
 }
 
 // mapValue is nvtrace_map_value: the address of the value of a key, which becomes 0 if it is not there.
-func (u *unit) mapValue(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) mapValue(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k, x, err := u.mapCall(g, c)
 	if err != nil {
 		return ptx.Arg{}, err
 	}
 	key := argBytes{k, &c.Args[1]}
 	if x.Kind != object.LayoutHash {
-		return register64(k.Lookup(x, key, u.found(&c.CallInfo))), nil
+		return Register64(k.Lookup(x, key, u.found(&c.CallInfo))), nil
 	}
 	a, p, have := k.Held(k.Lookup(x, key, false)), k.Reg(ptx.Pred), k.Label()
 	k.F("setp.ne.u64 %s, %s, 0;", p, a)
@@ -164,7 +164,7 @@ func (u *unit) mapValue(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k.Update(x, key, zeros{}, "1", false, false, false) // BPF_NOEXIST
 	k.F("mov.u64 %s, %s;", a, k.Lookup(x, key, false))
 	k.At(have)
-	return register64(a), nil
+	return Register64(a), nil
 }
 
 // zeros is memory that is zero.
@@ -174,50 +174,50 @@ type zeros struct{}
 func (zeros) Load(uint64, int) string { return "0" }
 
 // lookupSM is bpf_map_lookup_percpu_elem: the value that another multiprocessor has.
-func (u *unit) lookupSM(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) lookupSM(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k, x, err := u.mapCall(g, c)
 	if err != nil {
 		return ptx.Arg{}, err
 	}
 	sm, p := k.Held(c.Args[2].Reg().String()), k.Reg(ptx.Pred)
-	k.F("setp.lt.u64 %s, %s, %d;", p, sm, u.maps.SMs)
+	k.F("setp.lt.u64 %s, %s, %d;", p, sm, u.Maps.SMs)
 	k.Sm = k.Low(sm)
-	k.F("min.u32 %s, %s, %d;", k.Sm, k.Sm, u.maps.SMs-1)
+	k.F("min.u32 %s, %s, %d;", k.Sm, k.Sm, u.Maps.SMs-1)
 	at, r := k.Held(k.Lookup(x, argBytes{k, &c.Args[1]}, false)), k.Reg(ptx.B64)
 	k.F("selp.b64 %s, %s, 0, %s;", r, at, p)
-	return register64(r), nil
+	return Register64(r), nil
 }
 
-func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k, x, err := u.mapCall(g, c)
 	if err != nil {
 		return ptx.Arg{}, err
 	}
 	uniform := c.Bytes[1] != nil && c.Bytes[2] != nil
 	value := emit.BytesArg(argBytes{k, &c.Args[2]})
-	if u.q != nil {
-		if r, ok := u.q.recounts[c.Insn]; ok {
-			d, key, _ := u.q.counts(r)
-			value, uniform = k.Counted(u.maps.Of(d), key), false
+	if u.Program != nil {
+		if r, ok := u.Program.recounts[c.Insn]; ok {
+			d, key, _ := u.Program.counts(r)
+			value, uniform = k.Counted(u.Maps.Of(d), key), false
 		}
 	}
 	flags := c.Args[3].Reg().String()
-	if k.Inserts = u.q != nil && u.q.inserts[c.Insn] && len(x.Sums) > 0; k.Inserts {
+	if k.Inserts = u.Program != nil && u.Program.inserts[c.Insn] && len(x.Sums) > 0; k.Inserts {
 		flags = "0"
 	}
-	return register64(k.Update(x, argBytes{k, &c.Args[1]}, value, flags, u.found(&c.CallInfo), uniform, c.Used)), nil
+	return Register64(k.Update(x, argBytes{k, &c.Args[1]}, value, flags, u.found(&c.CallInfo), uniform, c.Used)), nil
 }
 
-func (u *unit) remove(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) remove(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k, x, err := u.mapCall(g, c)
 	if err != nil {
 		return ptx.Arg{}, err
 	}
-	return register64(k.Remove(x, argBytes{k, &c.Args[1]})), nil
+	return Register64(k.Remove(x, argBytes{k, &c.Args[1]})), nil
 }
 
 // emitOutput writes a record; size is the argument with its length.
-func (u *unit) emitOutput(g *bpf.Gen, c *bpf.Call, data, size int, refused int64) (ptx.Arg, error) {
+func (u *Unit) emitOutput(g *bpf.Gen, c *bpf.Call, data, size int, refused int64) (ptx.Arg, error) {
 	k, x, err := u.mapCall(g, c)
 	if err != nil {
 		return ptx.Arg{}, err
@@ -230,18 +230,18 @@ func (u *unit) emitOutput(g *bpf.Gen, c *bpf.Call, data, size int, refused int64
 	if _, known := c.Args[size].Const(); !known {
 		length = k.Low(c.Args[size].Reg().String())
 	}
-	return register64(k.Output(x, argBytes{k, &c.Args[data]}, most, length, refused)), nil
+	return Register64(k.Output(x, argBytes{k, &c.Args[data]}, most, length, refused)), nil
 }
 
-func (u *unit) perfOutput(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) perfOutput(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	return u.emitOutput(g, c, 3, 4, helper.ENOSPC)
 }
 
-func (u *unit) ringOutput(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) ringOutput(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	return u.emitOutput(g, c, 1, 2, helper.EAGAIN)
 }
 
-func (u *unit) ringReserve(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) ringReserve(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k, x, err := u.mapCall(g, c)
 	if err != nil {
 		return ptx.Arg{}, err
@@ -250,36 +250,36 @@ func (u *unit) ringReserve(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	if size > x.Ring.MaxRecord {
 		return ptx.Arg{}, fmt.Errorf("a record of %d bytes; those of map %s have at most %d", size, x.Name, x.Ring.MaxRecord)
 	}
-	return register64(k.RingReserve(x, size)), nil
+	return Register64(k.RingReserve(x, size)), nil
 }
 
 // finish is a helper that gives a record back.
-func (u *unit) finish(discard bool) form {
+func (u *Unit) finish(discard bool) form {
 	return func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-		u.code(g).RingSubmit(c.Args[0].Reg().String(), discard)
+		u.Code(g).RingSubmit(c.Args[0].Reg().String(), discard)
 		return ptx.Arg{}, nil
 	}
 }
 
 // Flags of bpf_ringbuf_query.
 const (
-	ringAvail    = 0 // bytes not read yet
-	ringRingSize = 1
-	ringConsPos  = 2
-	ringProdPos  = 3
+	RingAvail    = 0 // bytes not read yet
+	RingRingSize = 1
+	RingConsPos  = 2
+	RingProdPos  = 3
 )
 
 // ringQuery answers for the part of the ring that the thread's records go to.
-func (u *unit) ringQuery(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) ringQuery(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k, x, err := u.mapCall(g, c)
 	if err != nil {
 		return ptx.Arg{}, err
 	}
 	what, _ := c.Args[1].Const()
-	if what == ringRingSize {
+	if what == RingRingSize {
 		return ptx.Imm(int64(x.Ring.Units * object.UnitBytes)), nil
 	}
-	if what > ringProdPos {
+	if what > RingProdPos {
 		return ptx.Imm(0), nil
 	}
 	part, r := k.PerSM(x.Base, x.CopyBytes), k.Result(0)
@@ -289,16 +289,16 @@ func (u *unit) ringQuery(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		return v
 	}
 	switch what {
-	case ringAvail:
+	case RingAvail:
 		k.F("sub.s64 %s, %s, %s;", r, load(object.RingReserved), load(object.RingRead))
 		// What was dropped was handed out as well.
 		k.F("min.u64 %s, %s, %d;", r, r, x.Ring.Units)
-	case ringConsPos:
+	case RingConsPos:
 		r = load(object.RingRead)
-	case ringProdPos:
+	case RingProdPos:
 		r = load(object.RingReserved)
 	}
 	bytes := k.Reg(ptx.B64)
 	k.F("mul.lo.u64 %s, %s, %d;", bytes, r, object.UnitBytes)
-	return register64(bytes), nil
+	return Register64(bytes), nil
 }

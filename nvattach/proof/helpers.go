@@ -1,9 +1,8 @@
-package nvattach
+package proof
 
 import (
 	"math/bits"
 	"slices"
-	"strconv"
 
 	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
@@ -13,93 +12,29 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// unit is the compilation of one object's programs: the maps and helpers that
-// they find, and the place that code is being written for.
-type unit struct {
-	obj     *object.Object
-	maps    *mapmem.Maps
-	defs    []*object.MapDef // as in bpf.Env.Maps
-	formats *formats
-	clock   bool            // programs run on the host, too, whose clock is theirs
-	exit    bool            // bpftime's helper 507 is allowed
-	weak    bool            // the module's target has no memory model
-	block   string          // its variable with the maps that each block has
-	apart   bool            // and nothing that compares a warp's threads
-	at      *place          // the place that code is being written for
-	q       *PlannedProgram // the program
-	// returned is the register in which functions keep what they return.
-	returned string
-	slots    func(*bpf.CallInfo) bool // calls of nvtrace_map_value that have a place, while a program is proven
-}
-
-// genSink writes to a program's code.
-type genSink struct{ *bpf.Gen }
-
-// NewReg implements sink.
-func (s genSink) NewReg(t ptx.Type) string { return s.Reg(t).String() }
-
-// NewLabel implements sink.
-func (s genSink) NewLabel() string { return s.Label() }
-
-func (u *unit) code(g *bpf.Gen) *emit.Code {
-	return &emit.Code{S: genSink{g}, M: u.maps, Weak: u.weak, Apart: u.apart, Block: u.block}
-}
-
-// argBytes is what a pointer among a helper's arguments points at.
-type argBytes struct {
-	c *emit.Code
-	v *bpf.Value
-}
-
-// Load implements bytesArg.
-func (a argBytes) Load(off uint64, size int) string {
-	x := a.v.Load(int(off), size).String()
-	if size == 8 {
-		return x
-	}
-	if n, err := strconv.ParseUint(x, 0, 64); err == nil {
-		return strconv.FormatUint(n&(1<<(8*size)-1), 10)
-	}
-	if n, err := strconv.ParseInt(x, 0, 64); err == nil {
-		return strconv.FormatUint(uint64(n)&(1<<(8*size)-1), 10)
-	}
-	return a.c.Low(x)
-}
-
-// register64 is a result for the compiler.
-func register64(r string) ptx.Arg {
-	if n, err := strconv.ParseInt(r, 0, 64); err == nil {
-		return ptx.Imm(n)
-	}
-	return ptx.TypedReg(ptx.B64, r)
-}
-
-// helpers returns all helpers that programs in kernels may call.
-func (u *unit) helpers() map[int32]*bpf.Helper {
-	h, forms := make(map[int32]*bpf.Helper), u.forms()
+// Helpers returns all helpers that programs in kernels may call.
+func (u *Unit) Helpers() map[int32]*bpf.Helper {
+	h, forms := make(map[int32]*bpf.Helper), u.Forms()
 	for _, row := range helper.In(helper.Kernel) {
 		e := row.Env(helper.Kernel)
 		e.Emit = forms[row.Number]
 		h[row.Number] = e
 	}
-	u.checkMaps(h)
-	if !u.exit {
+	u.CheckMaps(h)
+	if !u.AllowExit {
 		h[helper.Exit].Refuse = "cuda_exit ends the kernel's thread, so the program computes something else"
 		h[helper.Exit].Hint = "--allow-exit allows it"
 	}
-	h[helper.RingReserve].Release = func(g *bpf.Gen, rec ptx.Arg) error { u.code(g).RingSubmit(rec.String(), true); return nil }
-	for _, n := range slices.Concat(readHelpers, readStrHelpers) {
+	h[helper.RingReserve].Release = func(g *bpf.Gen, rec ptx.Arg) error { u.Code(g).RingSubmit(rec.String(), true); return nil }
+	for _, n := range slices.Concat(ReadHelpers, ReadStrHelpers) {
 		h[n].Check = atMostRead
 	}
-	interpreted(h, emit.Changed)
+	Interpreted(h, emit.Changed)
 	return h
 }
 
-// A form is what a helper does in a kernel: it writes the call's code.
-type form func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error)
-
-// forms are those of all helpers of programs in kernels, by their numbers.
-func (u *unit) forms() map[int32]form {
+// Forms are those of all helpers of programs in kernels, by their numbers.
+func (u *Unit) Forms() map[int32]form {
 	list := map[int32]form{
 		helper.MapLookup: u.lookup, helper.MapValue: u.mapValue, helper.MapUpdate: u.update, helper.MapDelete: u.remove, helper.MapLookupPerCPU: u.lookupSM,
 		helper.PerfOutput: u.perfOutput, helper.RingOutput: u.ringOutput, helper.RingReserve: u.ringReserve, helper.RingQuery: u.ringQuery,
@@ -114,24 +49,24 @@ func (u *unit) forms() map[int32]form {
 		helper.Log2: u.log2, helper.Popc: u.popc,
 		helper.Active: u.active, helper.Match: u.match, helper.First: u.first, helper.Wavefronts: u.wavefronts,
 	}
-	for _, n := range readHelpers {
+	for _, n := range ReadHelpers {
 		list[n] = u.probeRead
 	}
-	for _, n := range readStrHelpers {
+	for _, n := range ReadStrHelpers {
 		list[n] = u.probeReadStr
 	}
 	u.togetherForms(list)
 	for n, x := range emit.Extremes {
 		list[n] = func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-			u.code(g).Extreme(x, c, u.obj.Own)
+			u.Code(g).Extreme(x, c, u.Object.Own)
 			return ptx.Arg{}, nil
 		}
 	}
 	return list
 }
 
-// checkMaps has calls refused whose map is none for them.
-func (u *unit) checkMaps(h map[int32]*bpf.Helper) {
+// CheckMaps has calls refused whose map is none for them.
+func (u *Unit) CheckMaps(h map[int32]*bpf.Helper) {
 	for n, check := range map[int32]func(*bpf.CallInfo) error{
 		helper.MapLookup: u.keyed, helper.MapValue: u.changeable, helper.MapUpdate: u.changeable, helper.MapDelete: u.changeable, helper.MapLookupPerCPU: u.ofEach,
 		helper.PerfOutput: u.recordOf(3), helper.RingOutput: u.recordOf(1), helper.RingReserve: u.ringSize, helper.RingQuery: u.ring,
@@ -159,9 +94,9 @@ func (u *unit) checkMaps(h map[int32]*bpf.Helper) {
 	}
 }
 
-// interpreted gives helpers that only calculate the meaning that they have for an interpreter, on
+// Interpreted gives helpers that only calculate the meaning that they have for an interpreter, on
 // the host and where tests compare with kernels. atomic changes a number of the maps' memory.
-func interpreted(h map[int32]*bpf.Helper, atomic func(in *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error) {
+func Interpreted(h map[int32]*bpf.Helper, atomic func(in *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error) {
 	h[helper.Log2].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return uint64(bits.Len64(a[0]|1) - 1), nil }
 	h[helper.Popc].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return uint64(bits.OnesCount64(a[0])), nil }
 	for n, x := range emit.Extremes {
@@ -174,49 +109,49 @@ func interpreted(h map[int32]*bpf.Helper, atomic func(in *bpf.Interpreter, addr 
 }
 
 // special32 is a helper that returns a special register of 32 bits.
-func (u *unit) special32(reg string) form {
+func (u *Unit) special32(reg string) form {
 	return func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
-		k := u.code(g)
-		return register64(k.Wide(k.Special(reg))), nil
+		k := u.Code(g)
+		return Register64(k.Wide(k.Special(reg))), nil
 	}
 }
 
 // special64 is one that returns a special register of 64 bits.
-func (u *unit) special64(reg string) form {
+func (u *Unit) special64(reg string) form {
 	return func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
-		k := u.code(g)
+		k := u.Code(g)
 		r := k.Reg(ptx.B64)
 		k.F("mov.u64 %s, %s;", r, reg)
-		return register64(r), nil
+		return Register64(r), nil
 	}
 }
 
 // constant is a helper that returns a number from the first line of the maps'
 // memory.
-func (u *unit) constant(off uint64) form {
+func (u *Unit) constant(off uint64) form {
 	return func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
-		k := u.code(g)
+		k := u.Code(g)
 		a, r := k.Reg(ptx.B64), k.Reg(ptx.B64)
-		k.F("mov.u64 %s, %#x;", a, u.maps.Base+off)
+		k.F("mov.u64 %s, %#x;", a, u.Maps.Base+off)
 		k.F("ld.global.u64 %s, [%s];", r, a)
-		return register64(r), nil
+		return Register64(r), nil
 	}
 }
 
 // triple is a helper that stores the three components of a special register.
-func (u *unit) triple(reg string) form {
+func (u *Unit) triple(reg string) form {
 	return func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-		k := u.code(g)
+		k := u.Code(g)
 		for i, axis := range []string{".x", ".y", ".z"} {
-			c.Args[i].Store(0, 8, register64(k.Wide(k.Special(reg+axis))))
+			c.Args[i].Store(0, 8, Register64(k.Wide(k.Special(reg+axis))))
 		}
 		return ptx.Imm(0), nil
 	}
 }
 
 // random mixes clocks and the thread's place; it is good for sampling.
-func (u *unit) random(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
+func (u *Unit) random(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
+	k := u.Code(g)
 	h, t, clock := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B64)
 	k.F("mov.u64 %s, %%clock64;", clock)
 	k.F("cvt.u32.u64 %s, %s;", h, clock)
@@ -231,33 +166,33 @@ func (u *unit) random(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 	k.F("mul.lo.u32 %s, %s, %#x;", h, h, uint32(mapmem.HashMul2))
 	k.F("shr.u32 %s, %s, 16;", t, h)
 	k.F("xor.b32 %s, %s, %s;", h, h, t)
-	return register64(k.Wide(h)), nil
+	return Register64(k.Wide(h)), nil
 }
 
 // log2 is the position of the highest bit, 0 for 0.
-func (u *unit) log2(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) log2(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	if n, ok := c.Args[0].Const(); ok {
 		return ptx.Imm(int64(bits.Len64(n|1) - 1)), nil
 	}
-	k := u.code(g)
+	k := u.Code(g)
 	r := k.Reg(ptx.B32)
 	k.F("bfind.u64 %s, %s;", r, c.Args[0].Reg().String())
 	k.F("max.s32 %s, %s, 0;", r, r) // -1 for 0
-	return register64(k.Wide(r)), nil
+	return Register64(k.Wide(r)), nil
 }
 
-func (u *unit) membar(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
-	u.code(g).F("membar.sys;")
+func (u *Unit) membar(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
+	u.Code(g).F("membar.sys;")
 	return ptx.Imm(0), nil
 }
 
 // leave is bpftime's cuda_exit: the thread ends. At the end of a Body an exit stands for the
 // kernel's next instruction, so that a trap stands for this.
-func (u *unit) leave(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
-	if u.at.given != nil {
-		u.code(g).F("trap;")
+func (u *Unit) leave(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
+	if u.At.Given != nil {
+		u.Code(g).F("trap;")
 	} else {
-		u.code(g).F("exit;")
+		u.Code(g).F("exit;")
 	}
 	return ptx.Arg{}, nil
 }

@@ -1,4 +1,4 @@
-package nvattach
+package proof
 
 import (
 	"nvtrace/nvattach/helper"
@@ -9,20 +9,20 @@ import (
 
 // funcArg is bpf_get_func_arg: parameter n of the kernel. The upper half of n is an
 // offset in 8 bytes, for structures that are passed by value. Textures have no number.
-func (u *unit) funcArg(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) funcArg(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	n, _ := c.Args[1].Const()
-	k := u.code(g)
+	k := u.Code(g)
 	index, off := n&0xffffffff, n>>32*8
-	if u.at.given != nil {
-		r := u.at.given.arg(k, index, off)
+	if u.At.Given != nil {
+		r := u.At.Given.arg(k, index, off)
 		if r == "" {
 			c.Args[2].Store(0, 8, ptx.Imm(0))
 			return ptx.Imm(helper.EINVAL), nil
 		}
-		c.Args[2].Store(0, 8, register64(r))
+		c.Args[2].Store(0, 8, Register64(r))
 		return ptx.Imm(0), nil
 	}
-	params := u.at.sites.Params
+	params := u.At.Sites.Params
 	if index >= uint64(len(params)) || off != 0 && off >= params[index].Size || params[index].Type >= ptx.TexRef {
 		c.Args[2].Store(0, 8, ptx.Imm(0))
 		return ptx.Imm(helper.EINVAL), nil
@@ -33,38 +33,38 @@ func (u *unit) funcArg(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		if err != nil {
 			return ptx.Arg{}, err
 		}
-		c.Args[2].Store(0, 8, register64(r))
+		c.Args[2].Store(0, 8, Register64(r))
 		return ptx.Imm(0), nil
 	}
-	c.Args[2].Store(0, 8, register64(k.Param(p, off)))
+	c.Args[2].Store(0, 8, Register64(k.Param(p, off)))
 	return ptx.Imm(0), nil
 }
 
-func (u *unit) funcArgCount(*bpf.Gen, *bpf.Call) (ptx.Arg, error) {
-	if u.at.given != nil {
-		return ptx.Imm(int64(len(u.at.given.kernel))), nil
+func (u *Unit) funcArgCount(*bpf.Gen, *bpf.Call) (ptx.Arg, error) {
+	if u.At.Given != nil {
+		return ptx.Imm(int64(len(u.At.Given.Kernel))), nil
 	}
-	return ptx.Imm(int64(len(u.at.sites.Params))), nil
+	return ptx.Imm(int64(len(u.At.Sites.Params))), nil
 }
 
 // funcRet is bpf_get_func_ret: up to 8 bytes of what a device function returns.
-func (u *unit) funcRet(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
+func (u *Unit) funcRet(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k := u.Code(g)
 	none := func() (ptx.Arg, error) {
 		c.Args[1].Store(0, 8, ptx.Imm(0))
 		return ptx.Imm(helper.EINVAL), nil
 	}
-	if u.at.given != nil || u.q == nil || !u.q.Point.Func || u.q.Point.Kind != object.KindExit || len(u.at.sites.Returns) == 0 {
+	if u.At.Given != nil || u.Program == nil || !u.Program.Point.Func || u.Program.Point.Kind != object.KindExit || len(u.At.Sites.Returns) == 0 {
 		return none()
 	}
-	p := &u.at.sites.Returns[0]
-	r := u.returned
+	p := &u.At.Sites.Returns[0]
+	r := u.Returned
 	if p.Space != ptx.SpaceParam {
 		var err error
 		if r, err = k.Widen(p); err != nil {
 			return none() //nolint:nilerr // it has no number
 		}
 	}
-	c.Args[1].Store(0, 8, register64(r))
+	c.Args[1].Store(0, 8, Register64(r))
 	return ptx.Imm(0), nil
 }

@@ -1,4 +1,4 @@
-package nvattach
+package proof
 
 import (
 	"math/bits"
@@ -13,18 +13,18 @@ import (
 // hardware's choice: those that it runs together at that moment. Threads of the warp that
 // are elsewhere are not waited for, so that no helper can hang.
 
-func (u *unit) active(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
-	return register64(k.Wide(k.Alive())), nil
+func (u *Unit) active(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
+	k := u.Code(g)
+	return Register64(k.Wide(k.Alive())), nil
 }
 
-func (u *unit) match(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
-	return register64(k.Wide(k.Matching(k.Held(c.Args[0].Reg().String()), 64, k.Alive()))), nil
+func (u *Unit) match(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k := u.Code(g)
+	return Register64(k.Wide(k.Matching(k.Held(c.Args[0].Reg().String()), 64, k.Alive()))), nil
 }
 
-func (u *unit) first(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
+func (u *Unit) first(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k := u.Code(g)
 	all := k.Alive()
 	same := all
 	if _, ok := c.Args[0].Const(); !ok { // what is the same in all threads needs no comparison
@@ -32,25 +32,25 @@ func (u *unit) first(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	}
 	r := k.Reg(ptx.B64)
 	k.F("selp.b64 %s, 1, 0, %s;", r, k.Lowest(same))
-	return register64(r), nil
+	return Register64(r), nil
 }
 
-func (u *unit) popc(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *Unit) popc(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	if n, ok := c.Args[0].Const(); ok {
 		return ptx.Imm(int64(bits.OnesCount64(n))), nil
 	}
-	k := u.code(g)
+	k := u.Code(g)
 	r := k.Reg(ptx.B32)
 	k.F("popc.b64 %s, %s;", r, c.Args[0].Reg().String())
-	return register64(k.Wide(r)), nil
+	return Register64(k.Wide(r)), nil
 }
 
 // wavefronts is how many passes shared memory needs for what the warp's threads access
 // together, each of them size bytes at its address. It has 32 banks of 4 bytes, of each of
 // which a pass serves one word, to any number of threads. Accesses of 8 bytes are made by
 // halves of the warp, those of 16 by quarters.
-func (u *unit) wavefronts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
+func (u *Unit) wavefronts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k := u.Code(g)
 	all := k.Alive()
 	r32 := func(format string, args ...any) string {
 		r := k.Reg(ptx.B32)
@@ -107,7 +107,7 @@ func (u *unit) wavefronts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		t = r32("popc.b32 %s, %s;", k.Ballot(p, all))
 		k.F("mad.lo.u32 %s, %s, %d, %s;", sum, t, 1<<b, sum)
 	}
-	return register64(k.Wide(sum)), nil
+	return Register64(k.Wide(sum)), nil
 }
 
 // Helpers that all threads of a warp call that came to the site together, which the proof of the
@@ -115,7 +115,7 @@ func (u *unit) wavefronts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 // threads the hardware runs at that moment, and each waits for the others.
 
 // togetherForms adds them.
-func (u *unit) togetherForms(list map[int32]form) {
+func (u *Unit) togetherForms(list map[int32]form) {
 	for n, emit := range map[int32]func(k *emit.Code, all string, c *bpf.Call) string{
 		helper.Ballot: func(k *emit.Code, all string, c *bpf.Call) string {
 			return k.Wide(k.Ballot(k.NonZero(&c.Args[0]), all))
@@ -135,7 +135,7 @@ func (u *unit) togetherForms(list map[int32]form) {
 		helper.Shuffle: (*emit.Code).Shuffle,
 	} {
 		list[n] = func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-			return register64(emit(u.code(g), g.Together().String(), c)), nil
+			return Register64(emit(u.Code(g), g.Together().String(), c)), nil
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package nvattach
+package proof
 
 import (
 	"encoding/binary"
@@ -14,40 +14,40 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// A PlannedProgram is a program with what was found out about it.
-type PlannedProgram struct {
+// A Program is a program with what was found out about it.
+type Program struct {
 	*object.Program
 	Report bpf.Report
 	// Increments is how many "*p += n" became atomic; see PlanOptions.Racy.
 	Increments int
 
-	verified *bpf.Verified
-	fields   []int                   // numbers of the context's fields
+	Verified *bpf.Verified
+	Fields   []int                   // numbers of the context's fields
 	recounts map[int]atomics.Recount // calls whose value is counted for them
 	inserts  map[int]bool            // calls that only insert; see insertions
-	unit     *unit
-	plain    *PlannedProgram // the program without places for keys, where this one has some
-	counter  int             // number of the program
-	ends     int             // number of the first counter of runs that were ended early
+	Unit     *Unit
+	Plain    *Program // the program without places for keys, where this one has some
+	Counter  int      // number of the program
+	FirstEnd int      // number of the first counter of runs that were ended early
 }
 
-// captureText is how much of an instruction's text a program of KindCapture sees.
-const captureText = 1024
+// CaptureText is how much of an instruction's text a program of KindCapture sees.
+const CaptureText = 1024
 
-// envMaps describes the object's maps to the compiler.
-func (u *unit) envMaps() []bpf.Map {
+// EnvMaps describes the object's maps to the compiler.
+func (u *Unit) EnvMaps() []bpf.Map {
 	var list []bpf.Map
-	for _, d := range u.obj.Maps {
+	for _, d := range u.Object.Maps {
 		if !d.Supported() {
 			continue
 		}
 		if d.Inner != nil { // behind it is what its values are like, which no object has
-			u.defs = append(u.defs, d, d.Inner)
+			u.Defs = append(u.Defs, d, d.Inner)
 			list = append(list, bpf.Map{Name: d.Name, KeySize: d.KeySize, ValueSize: d.ValueSize, MaxEntries: d.MaxEntries, Inner: len(list) + 2}, env(d.Inner))
 			continue
 		}
 		list = append(list, env(d))
-		u.defs = append(u.defs, d)
+		u.Defs = append(u.Defs, d)
 	}
 	return list
 }
@@ -61,14 +61,14 @@ func env(m *object.MapDef) bpf.Map {
 	return e
 }
 
-// verify proves one program safe.
-func (u *unit) verify(prog *object.Program, env *bpf.Env, racy bool) (*PlannedProgram, error) {
+// Verify proves one program safe.
+func (u *Unit) Verify(prog *object.Program, env *bpf.Env, racy bool) (*Program, error) {
 	for i := range prog.Insns {
 		in := &prog.Insns[i]
 		if !in.IsLoadFromMap() {
 			continue
 		}
-		d := u.obj.Map(in.Reference())
+		d := u.Object.Map(in.Reference())
 		if d != nil && (!d.Supported() || d.HostOnly()) {
 			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, ringbuf, perf_event_array, %s and bpftime's", prog.Name, d.Name, d.Type, object.MapBlockArray)
 		}
@@ -86,7 +86,7 @@ func (u *unit) verify(prog *object.Program, env *bpf.Env, racy bool) (*PlannedPr
 }
 
 // counted reports whether it is known what is counted for calls that want it.
-func (q *PlannedProgram) counted() bool {
+func (q *Program) counted() bool {
 	for _, r := range q.recounts {
 		if _, _, ok := q.counts(r); !ok {
 			return false
@@ -96,8 +96,8 @@ func (q *PlannedProgram) counted() bool {
 }
 
 // counts returns the map and the index that a recount is of.
-func (q *PlannedProgram) counts(r atomics.Recount) (d *object.MapDef, key uint32, ok bool) {
-	for i, d := range q.unit.defs {
+func (q *Program) counts(r atomics.Recount) (d *object.MapDef, key uint32, ok bool) {
+	for i, d := range q.Unit.Defs {
 		for _, c := range q.Report.Maps[i].Calls {
 			if d.PerBlock() || d.Name != r.Name || c.Helper != helper.MapLookup || c.Info.Insn != r.Lookup || len(c.Info.Bytes[1]) != 4 {
 				continue
@@ -109,16 +109,16 @@ func (q *PlannedProgram) counts(r atomics.Recount) (d *object.MapDef, key uint32
 	return nil, 0, false
 }
 
-// strange reports whether an instruction names a register that there is not. It is the
+// Strange reports whether an instruction names a register that there is not. It is the
 // proof that refuses it.
-func strange(in asm.Instruction) bool { return in.Dst > asm.RFP || in.Src > asm.RFP }
+func Strange(in asm.Instruction) bool { return in.Dst > asm.RFP || in.Src > asm.RFP }
 
 // prepare proves one program safe; later is that of atomicUpdates.
-func (u *unit) prepare(prog *object.Program, env *bpf.Env, racy, later bool) (*PlannedProgram, error) {
-	q := &PlannedProgram{Program: prog, unit: u}
-	env.Context, q.fields = contextOf(prog.Point.Kind, captureText)
+func (u *Unit) prepare(prog *object.Program, env *bpf.Env, racy, later bool) (*Program, error) {
+	q := &Program{Program: prog, Unit: u}
+	env.Context, q.Fields = ContextOf(prog.Point.Kind, CaptureText)
 	env.Narrow = !racy
-	rewrite := !racy && !slices.ContainsFunc(prog.Insns, strange)
+	rewrite := !racy && !slices.ContainsFunc(prog.Insns, Strange)
 	err := q.prove(env, rewrite, later)
 	if err != nil && rewrite {
 		// It is refused for what the program says itself.
@@ -128,7 +128,7 @@ func (u *unit) prepare(prog *object.Program, env *bpf.Env, racy, later bool) (*P
 	if err != nil {
 		return nil, err
 	}
-	q.Report = *q.verified.Report()
+	q.Report = *q.Verified.Report()
 	return q, nil
 }
 
@@ -137,7 +137,7 @@ func (u *unit) prepare(prog *object.Program, env *bpf.Env, racy, later bool) (*P
 // different things, a map's value and the stack for instance. The verifier, which looks at
 // all paths together, refuses that; so the code that is shared is given to each path on
 // its own, a few times, as is an insertion's call that other paths share.
-func (q *PlannedProgram) prove(env *bpf.Env, rewrite, later bool) (first error) {
+func (q *Program) prove(env *bpf.Env, rewrite, later bool) (first error) {
 	insns, skip, splits := q.Insns, map[int]bool{}, 0
 	split := func(at int) (ok bool) {
 		if splits++; splits <= atomics.MaxSplits {
@@ -155,11 +155,11 @@ func (q *PlannedProgram) prove(env *bpf.Env, rewrite, later bool) (first error) 
 			}
 		}
 		var err error
-		if q.verified, err = bpf.Verify(&bpf.Program{Name: q.Name, Insns: ready}, env); err == nil {
+		if q.Verified, err = bpf.Verify(&bpf.Program{Name: q.Name, Insns: ready}, env); err == nil {
 			return nil
 		}
 		why, refused := errors.AsType[*bpf.RefusedError](err)
-		if refused && slices.Contains(stores, why.Insn) && len(skip) < mostSkipped {
+		if refused && slices.Contains(stores, why.Insn) && len(skip) < MostSkipped {
 			// What may not be atomic, at an address that is not aligned for instance,
 			// stays as it was.
 			skip[why.Insn] = true
@@ -177,8 +177,8 @@ func (q *PlannedProgram) prove(env *bpf.Env, rewrite, later bool) (first error) 
 // rewrite returns the program with as many instructions, in which what is changed in
 // memory that threads share is changed atomically where that can be done; at which stores,
 // and the calls of insertions that other paths share.
-func (q *PlannedProgram) rewrite(insns asm.Instructions, env *bpf.Env, skip map[int]bool, later bool) (out asm.Instructions, stores, shared []int) {
-	o := q.unit.obj
+func (q *Program) rewrite(insns asm.Instructions, env *bpf.Env, skip map[int]bool, later bool) (out asm.Instructions, stores, shared []int) {
+	o := q.Unit.Object
 	out, stores = atomics.Increments(insns, o.AtomicMap, env.Helpers, skip)
 	out, q.Increments, q.recounts = atomics.Updates(out, o.AtomicMap, env.Helpers, later)
 	out = atomics.WithoutCopies(out, o.AtomicMap, env.Helpers)
@@ -187,6 +187,6 @@ func (q *PlannedProgram) rewrite(insns asm.Instructions, env *bpf.Env, skip map[
 	return out, stores, shared
 }
 
-// mostSkipped bounds how often a program is proven again for increments that may not be
+// MostSkipped bounds how often a program is proven again for increments that may not be
 // atomic.
-const mostSkipped = 32
+const MostSkipped = 32

@@ -1,4 +1,4 @@
-package nvattach
+package proof
 
 import (
 	"fmt"
@@ -12,11 +12,11 @@ import (
 // Warnings says of each value that a program reads and writes back changed, where that
 // could not be made atomic, where it is and what to write instead: what other threads
 // write in between is lost.
-func (q *PlannedProgram) Warnings() []string {
+func (q *Program) Warnings() []string {
 	var list []string
 	for i := range q.Report.Races {
 		r := &q.Report.Races[i]
-		if d := q.unit.defs[r.Map]; !d.PerThread() && !d.Thread {
+		if d := q.Unit.Defs[r.Map]; !d.PerThread() && !d.Thread {
 			list = append(list, fmt.Sprintf("%s: program %s, %s: other threads' changes of %s between its read and its write are lost; %s",
 				q.Object.Name, q.Name, placeOf(r.Insn, r.Position, r.Source), d.Name, q.instead(r)))
 		}
@@ -35,7 +35,7 @@ func placeOf(insn int, position, source string) string {
 }
 
 // instead says what to write instead.
-func (q *PlannedProgram) instead(r *bpf.Race) string {
+func (q *Program) instead(r *bpf.Race) string {
 	if q.Object.Script {
 		return "write +=, -=, |=, or an aggregation such as sum(), min() or max(), unless each thread has a key of its own"
 	}
@@ -53,8 +53,8 @@ func (q *PlannedProgram) instead(r *bpf.Race) string {
 	return "write __sync_fetch_and_" + name + "(p, n)" + size
 }
 
-// strict returns an error for each thing that is not proven.
-func (q *PlannedProgram) strict() (errs []error) {
+// Strict returns an error for each thing that is not proven.
+func (q *Program) Strict() (errs []error) {
 	for i := range q.Report.Ends {
 		e := &q.Report.Ends[i]
 		what := "needs a test at run time for: " + e.Kind.String()

@@ -1,4 +1,4 @@
-package nvattach
+package proof
 
 import (
 	"strconv"
@@ -40,49 +40,49 @@ const (
 	BodyCopied                  // of an asynchronous copy: how many bytes it reads; of ldmatrix: how many threads' addresses
 )
 
-// bodyValues are the fields of a context that differ from place to place.
-var bodyValues = map[int]BodyValue{
-	fieldSite: BodySite, fieldAddr: BodyAddr, fieldValue: BodyStored, fieldSize: BodySize, fieldSpace: BodySpace, fieldAccess: BodyAccess,
-	fieldInsn: BodyInsn, fieldBlock: BodyBlock, fieldLine: BodyLine, fieldFile: BodyFile, fieldCount: BodyCount,
+// BodyValues are the fields of a context that differ from place to place.
+var BodyValues = map[int]BodyValue{
+	FieldSite: BodySite, FieldAddr: BodyAddr, FieldValue: BodyStored, FieldSize: BodySize, FieldSpace: BodySpace, FieldAccess: BodyAccess,
+	FieldInsn: BodyInsn, FieldBlock: BodyBlock, FieldLine: BodyLine, FieldFile: BodyFile, FieldCount: BodyCount,
 }
 
-// given is what a place of a Body gets by parameters.
-type given struct {
-	kernel []fatbin.Param       // the kernel's parameters
-	regs   map[BodyParam]string // 64-bit registers with the parameters that are used
+// Given is what a place of a Body gets by parameters.
+type Given struct {
+	Kernel []fatbin.Param       // the kernel's parameters
+	Regs   map[BodyParam]string // 64-bit registers with the parameters that are used
 }
 
-// reg returns the register of a parameter.
-func (v *given) reg(p BodyParam) string {
-	if v.regs[p] == "" {
-		v.regs[p] = "%nvtrace_v" + strconv.Itoa(len(v.regs))
+// Reg returns the register of a parameter.
+func (v *Given) Reg(p BodyParam) string {
+	if v.Regs[p] == "" {
+		v.Regs[p] = "%nvtrace_v" + strconv.Itoa(len(v.Regs))
 	}
-	return v.regs[p]
+	return v.Regs[p]
 }
 
 // field returns a field of the context that a parameter has.
-func (v *given) field(id int) ptx.Arg {
-	what := bodyValues[id]
-	return ptx.TypedReg(ptx.B64, v.reg(BodyParam{What: what, Wide: what == BodyAddr || what == BodyStored}))
+func (v *Given) field(id int) ptx.Arg {
+	what := BodyValues[id]
+	return ptx.TypedReg(ptx.B64, v.Reg(BodyParam{What: what, Wide: what == BodyAddr || what == BodyStored}))
 }
 
 // arg returns up to 8 bytes from an offset of a parameter of the kernel on, in a 64-bit
 // register; "" if there are none.
-func (v *given) arg(c *emit.Code, index, off uint64) string {
-	if index >= uint64(len(v.kernel)) || off >= uint64(max(v.kernel[index].Size, 1)) {
+func (v *Given) arg(c *emit.Code, index, off uint64) string {
+	if index >= uint64(len(v.Kernel)) || off >= uint64(max(v.Kernel[index].Size, 1)) {
 		return ""
 	}
-	p := v.kernel[index]
+	p := v.Kernel[index]
 	size := min(p.Size-int(off), 8)
 	from := p.Offset + int(off)
 	if size > 4 {
-		r := v.reg(BodyParam{What: BodyArg, Wide: true, Offset: from, Size: 8})
+		r := v.Reg(BodyParam{What: BodyArg, Wide: true, Offset: from, Size: 8})
 		if size == 8 {
 			return r
 		}
 		return masked(c, r, size)
 	}
-	r := v.reg(BodyParam{What: BodyArg, Offset: from &^ 3, Size: 4})
+	r := v.Reg(BodyParam{What: BodyArg, Offset: from &^ 3, Size: 4})
 	if shift := from & 3; shift != 0 {
 		w := c.Reg(ptx.B64)
 		c.F("shr.u64 %s, %s, %d;", w, r, 8*shift)

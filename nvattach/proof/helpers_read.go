@@ -1,4 +1,4 @@
-package nvattach
+package proof
 
 import (
 	"fmt"
@@ -30,8 +30,8 @@ const mostRead = 128
 
 // The helpers that read memory; and those that read up to a zero.
 var (
-	readHelpers    = []int32{helper.ProbeRead, helper.ReadUser, helper.ReadKernel}
-	readStrHelpers = []int32{helper.ProbeReadStr, helper.ReadUserStr, helper.ReadKernelStr}
+	ReadHelpers    = []int32{helper.ProbeRead, helper.ReadUser, helper.ReadKernel}
+	ReadStrHelpers = []int32{helper.ProbeReadStr, helper.ReadUserStr, helper.ReadKernelStr}
 )
 
 // atMostRead refuses calls that read too much.
@@ -43,8 +43,8 @@ func atMostRead(c *bpf.CallInfo) error {
 }
 
 // probeRead is bpf_probe_read: memory that is not there is -EFAULT, and reads as zeros.
-func (u *unit) probeRead(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
+func (u *Unit) probeRead(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k := u.Code(g)
 	size, _ := c.Args[1].Const()
 	if size == 0 {
 		return ptx.Imm(0), nil
@@ -70,13 +70,13 @@ func (u *unit) probeRead(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		k.At(end)
 	})
 	k.KeepWords(&c.Args[0], words, n)
-	return register64(r), nil
+	return Register64(r), nil
 }
 
 // probeReadStr is bpf_probe_read_str: bytes up to a zero, which is counted, or as many as there
 // is room for; -EFAULT where the memory ends before.
-func (u *unit) probeReadStr(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
+func (u *Unit) probeReadStr(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k := u.Code(g)
 	size, _ := c.Args[1].Const()
 	if size == 0 {
 		return ptx.Imm(0), nil
@@ -109,5 +109,5 @@ func (u *unit) probeReadStr(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		k.F("@%s mov.b64 %s, 0;", p, w)
 	}
 	k.KeepWords(&c.Args[0], words, n)
-	return register64(r), nil
+	return Register64(r), nil
 }
