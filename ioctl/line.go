@@ -17,6 +17,7 @@ const (
 	ClockRelative Clock = iota // seconds since the recording began
 	ClockDelta                 // seconds since the previous printed line
 	ClockWall                  // time of day, local
+	ClockEpoch                 // seconds since 1970
 	ClockNone
 )
 
@@ -27,7 +28,7 @@ type Namer func(dst []byte, client, handle uint32) []byte
 // LineOptions say how lines look. The zero value, and nil, are good defaults.
 type LineOptions struct {
 	Clock    Clock
-	Start    int64                      // ClockWall: the header's Start, ns since the Unix epoch
+	Start    int64                      // ClockWall, ClockEpoch: the header's Start, ns since the Unix epoch
 	Duration bool                       // append the call's duration in seconds, <0.000021>
 	Width    int                        // longest line in characters, cut with "…"; 0 no limit. At most 100: what stands before the call is shortened
 	Elems    int                        // elements of an array that are shown, and a quarter of the characters of a string; 0 means 32, negative all
@@ -212,6 +213,11 @@ func (p *printer) prefix(ev *traces.Event, o *LineOptions, delta int64) {
 	case ClockWall:
 		p.mark(colorDim, "")
 		p.dst = time.Unix(0, o.Start+ev.Time).AppendFormat(p.dst, "15:04:05.000000")
+		p.mark(colorOff, "")
+		p.dst = append(p.dst, ' ')
+	case ClockEpoch:
+		p.mark(colorDim, "")
+		p.seconds(o.Start+ev.Time, seconds)
 		p.mark(colorOff, "")
 		p.dst = append(p.dst, ' ')
 	}

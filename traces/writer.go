@@ -113,17 +113,17 @@ func CheckName(name string) error {
 }
 
 // NewFileWriter starts a recording in the open file f, in the form that f's name asks
-// for. f is closed by [Writer.Close], and also if there is an error.
+// for; one called "-" is compressed. f is closed by [Writer.Close], and also if there is an error.
 func NewFileWriter(f *os.File, h *Header, o *WriterOptions) (*Writer, error) {
 	var opts WriterOptions
 	if o != nil {
 		opts = *o
 	}
 	name := f.Name()
-	if err := CheckName(name); err != nil {
+	if err := CheckName(name); err != nil && name != "-" {
 		return nil, errors.Join(err, f.Close())
 	}
-	opts.Compress = filepath.Ext(name) == ".nvt"
+	opts.Compress = filepath.Ext(name) == ".nvt" || name == "-"
 	opts.Blocks = opts.Compress
 	w, err := NewWriter(f, h, &opts)
 	if err != nil {

@@ -38,6 +38,7 @@ type Env struct {
 	Tracing        bool                // what is written holds the memory of running programs
 	Help           func(*flag.FlagSet) // gets a verb's flags instead of their being printed; nil: none
 	Verbs          []string            // the words that a command line may begin with
+	stdinRead      bool                // by "-" for a file
 }
 
 // SplitArgs cuts the words at the first "--".

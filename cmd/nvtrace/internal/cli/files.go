@@ -41,6 +41,9 @@ type GrownFile struct {
 // OpenGrown opens a file to grow in place, and makes it if need be. A regular one is
 // locked until it is closed, so that two runs can't mix what they write.
 func OpenGrown(name string, mode fs.FileMode) (*GrownFile, error) {
+	if name == "-" {
+		return grownStdout()
+	}
 	for {
 		f, made, err := openOrMake(name, mode)
 		if err != nil {
@@ -65,6 +68,28 @@ func OpenGrown(name string, mode fs.FileMode) (*GrownFile, error) {
 		}
 		return g, nil
 	}
+}
+
+// grownStdout is stdout as a file that grows: from where it is, whatever it is.
+func grownStdout() (*GrownFile, error) {
+	f, err := dupStdout()
+	if err != nil {
+		return nil, err
+	}
+	st, err := os.Lstat("/dev/null") // neither is emptied, nor has a mode to narrow
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &GrownFile{File: f, info: st}, nil
+}
+
+// dupStdout opens stdout once more; to close that leaves stdout open.
+func dupStdout() (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(unix.Stdout), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("-: stdout: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "-"), nil
 }
 
 // openOrMake opens a file for writing as it is. O_CREATE is set also for one that is there,
@@ -179,7 +204,7 @@ type input struct {
 // RefuseInput refuses an output that is a file which is read, by any name.
 func (e *Env) RefuseInput(name string) error {
 	st, err := os.Stat(name)
-	if err != nil {
+	if err != nil || name == "-" {
 		return nil // there is none yet
 	}
 	for _, in := range e.inputs {
@@ -201,9 +226,9 @@ type WholeFile struct {
 	named string // beside to; "" if it has no name yet
 }
 
-// Create makes a verb's output: the file, or stdout where name is empty.
+// Create makes a verb's output: the file, or stdout where name is empty or "-".
 func (e *Env) Create(name string, mode fs.FileMode) (w io.Writer, finish func(error) error, err error) {
-	if name == "" {
+	if name == "" || name == "-" {
 		return e.Stdout, func(err error) error { return err }, nil
 	}
 	f, err := e.CreateWhole(name, mode)
@@ -213,8 +238,12 @@ func (e *Env) Create(name string, mode fs.FileMode) (w io.Writer, finish func(er
 	return f, f.Finish, nil
 }
 
-// WriteFile writes a whole file.
+// WriteFile writes a whole file; "-" is stdout.
 func (e *Env) WriteFile(name string, data []byte, mode fs.FileMode) error {
+	if name == "-" {
+		_, err := e.Content().Write(data)
+		return err
+	}
 	f, err := e.CreateWhole(name, mode)
 	if err != nil {
 		return err
@@ -225,6 +254,13 @@ func (e *Env) WriteFile(name string, data []byte, mode fs.FileMode) error {
 
 // CreateWhole makes a file that takes its name when it is finished, and until then leaves what has that name as it is.
 func (e *Env) CreateWhole(name string, mode fs.FileMode) (*WholeFile, error) {
+	if name == "-" {
+		f, err := dupStdout()
+		if err != nil {
+			return nil, err
+		}
+		return &WholeFile{File: f}, nil
+	}
 	if err := errors.Join(e.RefuseInput(name), foreignLink(name)); err != nil {
 		return nil, err
 	}

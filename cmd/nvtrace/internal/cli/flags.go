@@ -124,7 +124,6 @@ func dashed(name string) string {
 var otherNames = map[string]string{
 	"f": "all processes and threads are followed: leave it out", "ff": "all processes and threads are followed: leave it out",
 	"c": "a summary is printed at the end: leave it out (with --ioctl-log: --summary)", "C": "with --ioctl-log, --summary prints the summary too",
-	"tt": "-t shows the time of day", "ttt": "-t shows the time of day",
 	"y": "descriptors are shown with their devices: leave it out", "yy": "descriptors are shown with their devices: leave it out",
 	"k": "--stacks=alloc,sync,launch,failed records from where calls were made", "kk": "what fails is told without it: leave it out",
 	"E": "set the variable for nvtrace itself: env NAME=VALUE nvtrace …", "u": "run nvtrace itself as that user",
@@ -281,7 +280,7 @@ func Wrap(text string, width int) (lines []string) {
 
 // Parse parses a verb's flags; ok is false where the verb must return status.
 func Parse(fs *flag.FlagSet, args []string) (status int, ok bool) {
-	switch err := fs.Parse(args); {
+	switch err := fs.Parse(SplitShort(fs, args)); {
 	case errors.Is(err, flag.ErrHelp):
 		return ExitOK, false
 	case err != nil:
@@ -300,6 +299,64 @@ func Parse(fs *flag.FlagSet, args []string) (status int, ok bool) {
 		return ExitUsage, false
 	}
 	return 0, true
+}
+
+// SplitShort takes apart flags of one letter that stand in one word, as getopt does: -tT, -tt, -qo FILE, -s100.
+func SplitShort(fs *flag.FlagSet, args []string) []string {
+	list := make([]string, 0, len(args))
+	for i := 0; i < len(args); i++ {
+		word := args[i]
+		if len(word) < 2 || word[0] != '-' || word == "--" { // flags end here
+			return append(list, args[i:]...)
+		}
+		name, _, joined := strings.Cut(strings.TrimPrefix(word[1:], "-"), "=")
+		f := fs.Lookup(name)
+		switch {
+		case f == nil && word[1] != '-' && !joined:
+			list = append(list, splitWord(fs, word)...)
+			if last := fs.Lookup(strings.TrimPrefix(list[len(list)-1], "-")); last == nil || alone(last) {
+				continue
+			}
+		case f == nil || joined || alone(f):
+			list = append(list, word)
+			continue
+		default:
+			list = append(list, word)
+		}
+		if i++; i < len(args) { // the flag's value
+			list = append(list, args[i])
+		}
+	}
+	return list
+}
+
+// splitWord takes a word apart; one that is not made of flags of one letter stays as it is. What follows a flag
+// with a value must be a number, as -output is no -o with a file utput.
+func splitWord(fs *flag.FlagSet, word string) (list []string) {
+	for i := 1; i < len(word); i++ {
+		f := fs.Lookup(word[i : i+1])
+		if f == nil {
+			return []string{word}
+		}
+		list = append(list, "-"+f.Name)
+		if alone(f) {
+			continue
+		}
+		if rest := word[i+1:]; rest != "" {
+			if rest[0] < '0' || rest[0] > '9' {
+				return []string{word}
+			}
+			list[len(list)-1] += "=" + rest
+		}
+		break
+	}
+	return list
+}
+
+// alone reports whether a flag may stand without a value.
+func alone(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
 }
 
 // ParseAnywhere parses flags that may stand before, between and after the

@@ -36,6 +36,24 @@ func (o *OptString) RegisterJSON(fs *flag.FlagSet) {
 	fs.Var(o, "json", "print as JSON, to stdout or with =`FILE` to a file")
 }
 
+// Times is a flag that says more when it is repeated: how often it stands there.
+type Times int
+
+// String implements flag.Value.
+func (n *Times) String() string { return "" }
+
+// IsBoolFlag lets the flag stand alone.
+func (n *Times) IsBoolFlag() bool { return true }
+
+// Set implements flag.Value.
+func (n *Times) Set(s string) error {
+	on, err := strconv.ParseBool(s)
+	if *n++; !on {
+		*n = 0
+	}
+	return err
+}
+
 // StringList is a flag that may be given several times.
 type StringList []string
 

@@ -26,8 +26,9 @@ func (f *ReadFlags) Register(fs *flag.FlagSet) {
 
 // Open opens a recording, "-" being stdin, and makes a decoder for it.
 func (f *ReadFlags) Open(e *Env, name string) (*traces.Reader, *ioctl.Decoder, error) {
-	if name == "-" {
-		name = "/dev/stdin"
+	name, err := e.streamed(name)
+	if err != nil {
+		return nil, nil, err
 	}
 	e.Reads(name)
 	limitMemory(name)

@@ -88,6 +88,9 @@ func fatbinList(e *cli.Env, args []string) int {
 	if status, ok := cli.Parse(fs, args); !ok {
 		return status
 	}
+	if err := e.Inputs(fs.Args()); err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
 	sel, err := ff.filter()
 	if err != nil {
 		return e.Fail(cli.ExitUsage, "%v", err)

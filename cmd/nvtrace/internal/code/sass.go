@@ -84,6 +84,9 @@ func (s *sassRun) run(args []string, show func(*sassCode) error) int {
 	if status, ok := cli.Parse(fs, args); !ok {
 		return status
 	}
+	if err := s.e.Inputs(fs.Args()); err != nil {
+		return s.e.Fail(cli.ExitFailed, "%v", err)
+	}
 	sel, err := s.ff.filter()
 	if err != nil {
 		return s.e.Fail(cli.ExitUsage, "%v", err)

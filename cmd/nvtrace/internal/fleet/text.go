@@ -15,6 +15,10 @@ import (
 // Recordings returns the recordings that words name, with those of folders.
 func Recordings(words []string) (names []string, err error) {
 	for _, w := range words {
+		if w == "-" {
+			names = append(names, w)
+			continue
+		}
 		st, err := os.Stat(w)
 		if err != nil {
 			return nil, err

@@ -68,6 +68,9 @@ func DoctorVerb(e *cli.Env, args, command []string) int {
 	if !ok {
 		return status
 	}
+	if err := e.Inputs(files); err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
 	if len(command) > 0 {
 		exe, err := exec.LookPath(command[0])
 		if err != nil {

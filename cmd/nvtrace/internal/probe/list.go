@@ -40,6 +40,9 @@ func ListVerb(e *cli.Env, args, command []string) int {
 		glob = "*"
 	}
 	files := names[1:]
+	if err := e.Inputs(files); err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
 	if len(command) > 0 {
 		exe, err := exec.LookPath(command[0])
 		if err != nil {

@@ -71,6 +71,37 @@ func (f *ScriptFlags) Warn(e *cli.Env) {
 	}
 }
 
+// FromStdin reads the program that --script - says is on stdin, and returns it, and args with it in that place:
+// who parses them again can't read stdin again.
+func (f *ScriptFlags) FromStdin(e *cli.Env, args []string) ([]string, error) {
+	if f.file != "-" {
+		return args, nil
+	}
+	name, err := e.Input("-")
+	if err != nil {
+		return nil, fmt.Errorf("--script %w", err)
+	}
+	b, err := os.ReadFile(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !IsProgram(string(b)):
+		return nil, errors.New("--script -: there is no program on stdin; write for example kernel:* { @[kernel] = count(); }")
+	}
+	var list []string
+	for i := 0; i < len(args); i++ {
+		switch strings.TrimPrefix(strings.TrimPrefix(args[i], "-"), "-") {
+		case "script":
+			i++
+		case "script=-":
+		default:
+			list = append(list, args[i])
+		}
+	}
+	f.file, f.Texts = "", append(f.Texts, string(b))
+	return append(list, "-e", string(b)), nil
+}
+
 // Given reports whether there is a program.
 func (f *ScriptFlags) Given() bool { return len(f.Texts) > 0 || f.file != "" || f.tool != "" }
 
@@ -104,6 +135,9 @@ func (f *ScriptFlags) Load(e *cli.Env) (err error) {
 			return err
 		}
 	case f.file != "":
+		if f.file, err = e.Input(f.file); err != nil {
+			return err
+		}
 		e.Reads(f.file)
 		in, err := os.Open(f.file)
 		if err != nil {

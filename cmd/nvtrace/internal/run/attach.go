@@ -581,6 +581,9 @@ func AttachVerb(e *cli.Env, args, command []string) int {
 	if len(names) == 1 && command == nil && view.IsRecording(names[0]) {
 		return view.AttachedVerb(e, names[0], &cli.OptString{Given: f.json})
 	}
+	if err := e.Inputs(names); err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
 	var images []string
 	for _, name := range names {
 		if dry.On && !probe.IsProbeObject(name) {

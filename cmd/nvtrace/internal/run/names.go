@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -34,7 +35,12 @@ func (f *runFlags) names(h *traces.Header, getenv func(string) string) (n output
 		}
 		taken = append(taken, *o.to)
 	}
-	if n.recording != "" {
+	switch {
+	case n.recording == "-" && f.pid() == 0:
+		return n, errors.New("-o -: the program writes to stdout, too, which would damage the recording; name a file or a pipe: mkfifo run.nvt")
+	case n.recording == "-" && f.flight > 0:
+		return n, errors.New("--flight may write several files: name one with -o FILE")
+	case n.recording != "" && n.recording != "-":
 		return n, traces.CheckName(n.recording)
 	}
 	return n, nil

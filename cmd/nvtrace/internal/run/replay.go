@@ -34,6 +34,9 @@ func ReplayVerb(e *cli.Env, args, command []string) int {
 		return e.Fail(cli.ExitFailed, "--on-miss: %v", err)
 	}
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // as in run: a closed stderr does not end the program
+	if err := e.Inputs(names); err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
 	r, err := traces.Open(names[0])
 	if err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)

@@ -111,10 +111,19 @@ func NewFlags(e *cli.Env) *runFlags {
 // Verb traces a program. Every status of its own is one that env(1) keeps
 // from the program's: 125 for a bad command line too.
 func Verb(e *cli.Env, args, command []string) int {
-	args = pidFlags(e, args, command)
 	f := NewFlags(e)
+	args = pidFlags(e, cli.SplitShort(f.Set, args), command)
 	if status, ok := cli.Parse(f.Set, args); !ok {
 		return programStatus(status)
+	}
+	if f.Set.NArg() == 0 {
+		var err error
+		if args, err = f.attach.scripts.FromStdin(e, args); err == nil {
+			err = e.Inputs(f.attach.objects)
+		}
+		if err != nil {
+			return e.Fail(cli.ExitFailed, "%v", err)
+		}
 	}
 	attach := len(f.pids) > 0 || f.allGPU
 	switch {

@@ -12,7 +12,7 @@ import (
 // StatVerb runs a program and prints counters at its end, in the form of perf stat; or
 // those of a recording.
 func StatVerb(e *cli.Env, args, command []string) int {
-	if command == nil && len(args) == 1 && !cli.IsPID(args[0]) && view.IsRecording(args[0]) {
+	if command == nil && len(args) == 1 && (args[0] == "-" || !cli.IsPID(args[0]) && view.IsRecording(args[0])) {
 		return view.StatOf(e, args[0])
 	}
 	return runAs(e, "stat", []string{"--stat", "-q"}, "[flags of run] -- command [args] | PID | run.nvt", args, command)

@@ -272,6 +272,9 @@ func versionVerb(e *cli.Env, args, _ []string) int {
 	if _, err := fmt.Fprintf(e.Stdout, "nvtrace %s\ndriver versions known: %d, %s to %s\n", cli.Version, len(known), known[0], known[len(known)-1]); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
+	if err := e.Inputs(names); err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
 	for _, name := range names {
 		r, err := traces.Open(name)
 		if err != nil {

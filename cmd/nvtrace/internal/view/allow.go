@@ -148,6 +148,10 @@ func CheckVerb(e *cli.Env, args, command []string) int {
 }
 
 func readList(e *cli.Env, file string) (*allow.List, error) {
+	file, err := e.Input(file)
+	if err != nil {
+		return nil, err
+	}
 	e.Reads(file)
 	f, err := os.Open(file)
 	if err != nil {

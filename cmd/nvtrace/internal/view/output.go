@@ -27,7 +27,8 @@ import (
 type LineFlags struct {
 	Exprs             cli.StringList
 	Programs          *cli.StringList // where -e 'PROGRAM' goes; nil: nowhere
-	wall, delta, took bool
+	wall              cli.Times
+	delta, took       bool
 	hex, all, handles bool
 	width, elems      int
 	color             string
@@ -91,7 +92,7 @@ func filterHint(s string, runs bool) string {
 // Register adds the flags to a verb's.
 func (f *LineFlags) Register(fs *flag.FlagSet) {
 	fs.Var(&exprFlag{&f.Exprs, f.Programs}, "e", f.about()+"show only what matches `EXPR`: device=nvidia-uvm, ioctl=NV_ESC_RM_*, control=*GPU*, class=*CHANNEL*, status!=OK, api=cuMem*, pid=N; globs and comma lists, != negates (repeated, all must hold)")
-	fs.BoolVar(&f.wall, "t", false, "show the time of day")
+	fs.Var(&f.wall, "t", "show the time of day; -ttt: as seconds since 1970")
 	fs.BoolVar(&f.delta, "r", false, "show the time since the previous line")
 	fs.BoolVar(&f.took, "T", false, "show how long each call took")
 	fs.BoolVar(&f.hex, "x", false, "add the raw bytes in hexadecimal")
@@ -113,9 +114,11 @@ func (f *LineFlags) Options(e *cli.Env, h *traces.Header, w io.Writer) (*ioctl.L
 		return nil, fmt.Errorf("-w %d: want a number of characters, or 0 for no limit", f.width)
 	case f.elems < -1:
 		return nil, fmt.Errorf("-s %d: want a number of elements, or -1 for all", f.elems)
-	case f.wall && f.delta:
+	case f.wall > 0 && f.delta:
 		return nil, fmt.Errorf("-t and -r exclude each other")
-	case f.wall:
+	case f.wall > 2:
+		o.Clock = ioctl.ClockEpoch
+	case f.wall > 0:
 		o.Clock = ioctl.ClockWall
 	case f.delta:
 		o.Clock = ioctl.ClockDelta
