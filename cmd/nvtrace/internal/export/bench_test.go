@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/traces"
 )
@@ -56,18 +57,15 @@ func (c *counter) Write(b []byte) (int, error) {
 // with the tree that both views need.
 func BenchmarkExport(b *testing.B) {
 	h, one := recording(b, "../../../../traces/corpus/vectoradd.nvt")
-	run := func(name string, start func(d *ioctl.Decoder) (add func(*traces.Event, *ioctl.Call), end func() int64)) {
+	run := func(name string, start func(d *ioctl.Decoder) (add observe.Observer, end func() int64)) {
 		b.Run(name, func(b *testing.B) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			out := int64(0)
 			for b.Loop() {
 				d := ioctl.NewDecoder(h)
-				add, end := start(d)
-				replicate(one, benchEvents, func(ev *traces.Event) {
-					c := d.Decode(ev)
-					add(ev, &c)
-				})
+				o, end := start(d)
+				replicate(one, benchEvents, following(d, o).Event)
 				if out = end(); out <= 0 {
 					b.Fatal("nothing came out")
 				}
@@ -79,28 +77,28 @@ func BenchmarkExport(b *testing.B) {
 			b.ReportMetric(float64(out)/benchEvents, "outbytes/event")
 		})
 	}
-	run("decode", func(*ioctl.Decoder) (func(*traces.Event, *ioctl.Call), func() int64) {
+	run("decode", func(*ioctl.Decoder) (observe.Observer, func() int64) {
 		n := int64(0)
-		return func(*traces.Event, *ioctl.Call) { n++ }, func() int64 { return n }
+		return observe.Func(func(*observe.Event) { n++ }), func() int64 { return n }
 	})
-	run("objects", func(d *ioctl.Decoder) (func(*traces.Event, *ioctl.Call), func() int64) {
+	run("objects", func(d *ioctl.Decoder) (observe.Observer, func() int64) {
 		var s scene
 		s.init(h, d)
-		return func(ev *traces.Event, c *ioctl.Call) { s.take(ev, c); s.ledger.clean() }, func() int64 { return int64(len(s.names)) }
+		return observe.Func(func(e *observe.Event) { s.take(e); s.ledger.clean() }), func() int64 { return int64(len(s.names)) }
 	})
-	run("timeline", func(d *ioctl.Decoder) (func(*traces.Event, *ioctl.Call), func() int64) {
+	run("timeline", func(d *ioctl.Decoder) (observe.Observer, func() int64) {
 		var w counter
 		t := NewTimeline(&w, h, d)
-		return t.Add, func() int64 {
+		return t, func() int64 {
 			if err := t.Close(); err != nil {
 				b.Fatal(err)
 			}
 			return w.n
 		}
 	})
-	run("profile", func(d *ioctl.Decoder) (func(*traces.Event, *ioctl.Call), func() int64) {
+	run("profile", func(d *ioctl.Decoder) (observe.Observer, func() int64) {
 		p := NewProfile(h, d)
-		return p.Add, func() int64 {
+		return p, func() int64 {
 			if err := p.Write(io.Discard); err != nil {
 				b.Fatal(err)
 			}

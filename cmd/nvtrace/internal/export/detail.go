@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
 )
@@ -310,7 +311,6 @@ const (
 
 // Survey sees a recording before a Timeline does, and estimates how large that becomes.
 type Survey struct {
-	tracker *api.Tracker
 	threads map[laneKey]*surveyed
 	probed  probedLanes
 	fixed   int64
@@ -329,12 +329,12 @@ type surveyed struct {
 
 // NewSurvey returns a Survey that has seen nothing yet.
 func NewSurvey() *Survey {
-	return &Survey{tracker: api.NewTracker(), threads: make(map[laneKey]*surveyed)}
+	return &Survey{threads: make(map[laneKey]*surveyed)}
 }
 
-// Add takes in an event. Each of the recording must be given, in order.
-func (s *Survey) Add(ev *traces.Event) {
-	f := s.tracker.Add(ev)
+// Observe implements observe.Observer. What calls mean does not matter to it.
+func (s *Survey) Observe(e *observe.Event) {
+	ev, f := e.Event, e.Frame
 	key := laneKey{task: taskKey{ev.PID, ev.TID}}
 	switch {
 	case ev.Kind == traces.KindCall && f != nil:
@@ -354,8 +354,8 @@ func (s *Survey) Add(ev *traces.Event) {
 	if ev.Kind == traces.KindEnd {
 		return
 	}
-	for _, e := range s.tracker.Ended() {
-		s.end(e, max(e.End, e.Start))
+	for _, f := range e.Tracker.Ended() {
+		s.end(f, max(f.End, f.Start))
 	}
 	if ev.Kind == traces.KindReturn && f != nil {
 		if f.Function.Failed(ev.Ret) {

@@ -64,7 +64,7 @@ func busy(n int, f func(*traces.Event)) (calls map[string]int64, failed int) {
 func TestDetail(t *testing.T) {
 	const n = 20_000
 	survey := NewSurvey()
-	want, failed := busy(n, survey.Add)
+	want, failed := busy(n, following(ioctl.NewDecoder(nil), survey).Event)
 	draw := func(limit int64, survey *Survey) (tl *Timeline, size int64, d *drawn) {
 		t.Helper()
 		var out bytes.Buffer
@@ -73,10 +73,7 @@ func TestDetail(t *testing.T) {
 		if limit > 0 {
 			tl.Limit(limit, survey)
 		}
-		busy(n, func(ev *traces.Event) {
-			c := dec.Decode(ev)
-			tl.Add(ev, &c)
-		})
+		busy(n, following(dec, tl).Event)
 		if err := tl.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,7 @@
 // for Perfetto ([Timeline]), a profile for pprof ([Profile]), tables in Parquet files
 // ([Tables]), and a page of HTML ([Page]).
 //
-// All take decoded events one by one and know nothing of where these come
+// All are observers ([observe.Observer]) and know nothing of where events come
 // from: a recording that is read, or a program that still runs. What a call
 // means is package ioctl's business, what the driver's objects are package
 // rm's; this package knows the formats, and which figures belong into them.
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/rm"
@@ -35,7 +36,7 @@ type scene struct {
 	objects *ioctl.Objects
 	namer   ioctl.Namer
 	ledger  ledger
-	tracker *api.Tracker
+	tracker *api.Tracker       // of the latest event; nil before the first
 	in      *api.Frame         // the library call that the latest event is, or happened during
 	names   map[int32]string   // of processes
 	called  map[taskKey]string // names of threads, where they have one of their own
@@ -45,7 +46,6 @@ type scene struct {
 func (s *scene) init(h *traces.Header, d *ioctl.Decoder) {
 	s.dec = d
 	s.ledger.init()
-	s.tracker = api.NewTracker()
 	s.objects = ioctl.NewObjects(d, &rm.TreeOptions{Forget: true, Notify: s.ledger.notify})
 	s.namer = s.objects.Namer()
 	s.names, s.ended = make(map[int32]string), make(map[int32]struct{})
@@ -56,9 +56,10 @@ func (s *scene) init(h *traces.Header, d *ioctl.Decoder) {
 }
 
 // take takes in what an event changes.
-func (s *scene) take(ev *traces.Event, c *ioctl.Call) {
+func (s *scene) take(e *observe.Event) {
+	ev, c := e.Event, e.Call
 	s.ledger.made = 0
-	s.in = s.tracker.Add(ev)
+	s.in, s.tracker = e.Frame, e.Tracker
 	s.objects.Add(ev, c)
 	s.ledger.add(ev, c)
 	switch ev.Kind {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/internal/need"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
@@ -230,16 +231,14 @@ func TestSkip(t *testing.T) {
 	var out bytes.Buffer
 	tl, p := NewTimeline(&out, h, d), NewProfile(h, d)
 	frees := int64(0)
-	for _, ev := range events {
-		c := d.Decode(ev)
-		if !filter.Match(ev, &c) {
-			tl.Skip(ev, &c)
-			p.Skip(ev, &c)
-			continue
+	feed := following(d, tl, p, observe.Func(func(e *observe.Event) {
+		if !e.Unwanted {
+			frees++
 		}
-		frees++
-		tl.Add(ev, &c)
-		p.Add(ev, &c)
+	}))
+	feed.Filter = filter
+	for _, ev := range events {
+		feed.Event(ev)
 	}
 	if err := tl.Close(); err != nil {
 		t.Fatal(err)
@@ -290,6 +289,7 @@ func TestManyThreads(t *testing.T) {
 	var out bytes.Buffer
 	d := ioctl.NewDecoder(nil)
 	tl := NewTimeline(&out, nil, d)
+	feed := following(d, tl)
 	n := int32(maxTasks + maxTasks/4)
 	for i := range n {
 		ev.PID, ev.TID = 1+i/1000, 1+i
@@ -300,8 +300,7 @@ func TestManyThreads(t *testing.T) {
 		if i == maxTasks+5 { // began when threads lived that are forgotten
 			ev.Time, ev.Dur = int64(maxTasks)*1000-2000, 7500
 		}
-		c := d.Decode(ev)
-		tl.Add(ev, &c)
+		feed.Event(ev)
 	}
 	if got := len(tl.threads); got > maxTasks {
 		t.Errorf("%d threads are remembered", got)
@@ -328,11 +327,11 @@ func TestManySamples(t *testing.T) {
 	ev := &traces.Event{Kind: traces.KindClose, FD: 3, Dev: "nvidiactl", Dur: 2}
 	d := ioctl.NewDecoder(nil)
 	p := NewProfile(nil, d)
+	feed := following(d, p)
 	const n = maxSamples + 1000
 	for i := range n {
 		ev.PID, ev.TID, ev.Dev = int32(i), int32(i), fmt.Sprint("nvidia", i)
-		c := d.Decode(ev)
-		p.Add(ev, &c)
+		feed.Event(ev)
 	}
 	calls, time := int64(0), int64(0)
 	for _, s := range p.p.Sample {
@@ -366,9 +365,9 @@ func TestWriteError(t *testing.T) {
 	disk := &fullDisk{n: 100_000}
 	tl := NewTimeline(disk, h, d)
 	for range 20 {
+		feed := following(d, tl)
 		for _, ev := range events {
-			c := d.Decode(ev)
-			tl.Add(ev, &c)
+			feed.Event(ev)
 		}
 	}
 	if err := tl.Close(); !errors.Is(err, errFull) {
@@ -394,9 +393,9 @@ func TestPprof(t *testing.T) {
 	h, events := recording(t, "../../../../traces/corpus/nvidia-smi.nvt")
 	d := ioctl.NewDecoder(h)
 	p := NewProfile(h, d)
+	feed := following(d, p)
 	for _, ev := range events {
-		c := d.Decode(ev)
-		p.Add(ev, &c)
+		feed.Event(ev)
 	}
 	file := filepath.Join(t.TempDir(), "run.pb.gz")
 	f, err := os.Create(file)

@@ -43,10 +43,7 @@ func TestProfileGPU(t *testing.T) {
 	d := ioctl.NewDecoder(h)
 	p := NewProfile(h, d)
 	p.Rank, p.Demangle = "3", func(name string) string { return strings.TrimPrefix(name, "_Z4") }
-	put := func(ev *traces.Event) {
-		c := d.Decode(ev)
-		p.Add(ev, &c)
-	}
+	put := following(d, p).Event
 	launches := 0
 	for _, ev := range events {
 		put(ev)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/rm"
@@ -556,6 +557,13 @@ type exported struct {
 	mixed bool
 }
 
+// following returns a feed of events that d decodes, with the library calls that they are in.
+func following(d *ioctl.Decoder, observers ...observe.Observer) *observe.Feed {
+	f := observe.NewFeed(d, observers...)
+	f.Follow()
+	return f
+}
+
 // export feeds events to both views, a summary and a tree that forgets nothing.
 func export(t testing.TB, h *traces.Header, events func(yield func(*traces.Event) bool)) *exported {
 	t.Helper()
@@ -563,6 +571,7 @@ func export(t testing.TB, h *traces.Header, events func(yield func(*traces.Event
 	var out, gz bytes.Buffer
 	tracker, calls := api.NewTracker(), api.NewSummary()
 	tl, p, sum, objs := NewTimeline(&out, h, d), NewProfile(h, d), ioctl.NewSummary(h), ioctl.NewObjects(d, nil)
+	feed := following(ioctl.NewDecoder(h), tl, p)
 	latest, mappers, back := int64(math.MinInt64), map[int32]bool{}, false
 	for ev := range events {
 		c := d.Decode(ev)
@@ -573,8 +582,7 @@ func export(t testing.TB, h *traces.Header, events func(yield func(*traces.Event
 			back = back || at < latest
 			latest = max(latest, at)
 		}
-		tl.Add(ev, &c)
-		p.Add(ev, &c)
+		feed.Event(ev)
 		sum.Add(ev, &c)
 		objs.Add(ev, &c)
 		calls.Add(ev, tracker, tracker.Add(ev))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/traces"
 )
@@ -70,9 +71,9 @@ func TestLibraryTimeline(t *testing.T) {
 	d := ioctl.NewDecoder(h)
 	tl := NewTimeline(&out, h, d)
 	tl.Demangle = func(s string) string { return strings.ReplaceAll(s, "_Z9vectorAddPKfS0_Pfi", "vectorAdd(...)") }
+	feed := following(d, tl)
 	for _, ev := range events {
-		c := d.Decode(ev)
-		tl.Add(ev, &c)
+		feed.Event(ev)
 	}
 	if err := tl.Close(); err != nil {
 		t.Fatal(err)
@@ -104,15 +105,13 @@ func TestLibraryFilter(t *testing.T) {
 	d := ioctl.NewDecoder(h)
 	var out bytes.Buffer
 	tl, p := NewTimeline(&out, h, d), NewProfile(h, d)
+	feed := following(d, observe.Func(func(e *observe.Event) {
+		e.Unwanted = e.Kind != traces.KindIoctl
+		tl.Observe(e)
+		p.Observe(e)
+	}))
 	for _, ev := range events {
-		c := d.Decode(ev)
-		if ev.Kind == traces.KindIoctl {
-			tl.Add(ev, &c)
-			p.Add(ev, &c)
-		} else {
-			tl.Skip(ev, &c)
-			p.Skip(ev, &c)
-		}
+		feed.Event(ev)
 	}
 	if err := tl.Close(); err != nil {
 		t.Fatal(err)
@@ -143,10 +142,8 @@ func TestManyStacks(t *testing.T) {
 	p := NewProfile(nil, d)
 	ev := &traces.Event{FD: -1, PID: 1, TID: 1, Path: "libcuda.so.1"}
 	names := []string{"cuInit", "cuCtxSynchronize", "cuMemFree_v2", "cuStreamQuery"}
-	feed := func() {
-		c := d.Decode(ev)
-		p.Add(ev, &c)
-	}
+	events := following(d, p)
+	feed := func() { events.Event(ev) }
 	n := 0
 	for i := range 2000 {
 		var open []string

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
@@ -104,9 +105,10 @@ func (p *Page) name(b []byte) int32 {
 	return n
 }
 
-// Add takes in an event that the Decoder has decoded as c.
-func (p *Page) Add(ev *traces.Event, c *ioctl.Call) {
-	p.take(ev, c)
+// Observe implements observe.Observer.
+func (p *Page) Observe(e *observe.Event) {
+	ev, c := e.Event, e.Call
+	p.take(e)
 	end := ev.Time + max(ev.Dur, 0)
 	if ev.Time >= 0 && end >= ev.Time && end <= pageTime {
 		p.last = max(p.last, end)

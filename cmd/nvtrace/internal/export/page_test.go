@@ -19,9 +19,9 @@ func page(t testing.TB, h *traces.Header, events func(yield func(*traces.Event) 
 	t.Helper()
 	d := ioctl.NewDecoder(h)
 	p := NewPage(h, d)
+	feed := following(d, p)
 	for ev := range events {
-		c := d.Decode(ev)
-		p.Add(ev, &c)
+		feed.Event(ev)
 	}
 	var out bytes.Buffer
 	if err := p.Write(&out, "a <summary> & more", tables); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
@@ -159,16 +160,17 @@ func clean(s string) string {
 	}, s)
 }
 
-// Add counts one event that the Decoder has decoded as c. Nothing is kept of
-// either. Every event of the recording must be given to Add or to Skip, in order.
-func (p *Profile) Add(ev *traces.Event, c *ioctl.Call) {
-	if !isCall(ev.Kind) || inferred(ev) {
-		p.skip(ev, c, true)
+// Observe implements observe.Observer: it counts the event, and keeps nothing of it. What an event
+// that is not wanted says about objects and names matters to later ones.
+func (p *Profile) Observe(e *observe.Event) {
+	ev, c := e.Event, e.Call
+	if e.Unwanted || !isCall(ev.Kind) || inferred(ev) {
+		p.follow(e)
 		return
 	}
 	p.span(ev)
 	kind := p.kindOf(ev, c) // what the call is about may not outlive it
-	p.take(ev, c)
+	p.take(e)
 	p.library(ev, true)
 	p.ledger.clean()
 	s := p.sample(ev, c, kind)
@@ -179,19 +181,17 @@ func (p *Profile) Add(ev *traces.Event, c *ioctl.Call) {
 	s.Value[valueBytes] = addBytes(s.Value[valueBytes], p.ledger.made)
 }
 
-// Skip takes in an event that is not to be counted: what it says about objects
-// and names matters to later ones.
-func (p *Profile) Skip(ev *traces.Event, c *ioctl.Call) { p.skip(ev, c, false) }
-
-func (p *Profile) skip(ev *traces.Event, c *ioctl.Call, wanted bool) {
+// follow takes in an event that is no call to be counted.
+func (p *Profile) follow(e *observe.Event) {
+	ev := e.Event
 	p.span(ev)
-	p.take(ev, c)
-	p.library(ev, wanted)
+	p.take(e)
+	p.library(ev, !e.Unwanted)
 	switch ev.Kind {
 	case traces.KindStack:
 		p.calledFrom(ev)
 	case traces.KindGPU:
-		if wanted {
+		if !e.Unwanted {
 			p.work(ev)
 		}
 	}

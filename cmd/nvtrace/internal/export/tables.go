@@ -11,6 +11,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/nccl"
@@ -463,20 +464,15 @@ func NewTables(open func(table string) (io.Writer, error), h *traces.Header, d *
 	return t, nil
 }
 
-// Add writes an event that the Decoder has decoded as c. Every event of the recording must
-// be given to Add or to Skip, in order.
-func (t *Tables) Add(ev *traces.Event, c *ioctl.Call) { t.event(ev, c, true) }
-
-// Skip takes in an event that is not wanted.
-func (t *Tables) Skip(ev *traces.Event, c *ioctl.Call) { t.event(ev, c, false) }
-
-func (t *Tables) event(ev *traces.Event, c *ioctl.Call, wanted bool) {
-	t.take(ev, c)
+// Observe implements observe.Observer.
+func (t *Tables) Observe(e *observe.Event) {
+	ev, wanted := e.Event, !e.Unwanted
+	t.take(e)
 	t.follow.Add(ev, t.in)
 	t.library(ev, wanted)
 	if wanted {
 		t.run.events++
-		t.row(ev, c)
+		t.row(ev, e.Call)
 	}
 	end := ev.Time + max(ev.Dur, 0)
 	t.run.end = max(t.run.end, t.start+end)
@@ -744,7 +740,7 @@ func (t *Tables) end(f *api.Frame, ev *traces.Event) {
 // Close ends the tables and returns the first error.
 func (t *Tables) Close() error {
 	end := traces.Event{Kind: traces.KindEnd, FD: -1}
-	if !t.run.complete { // calls that are open have not returned
+	if !t.run.complete && t.tracker != nil { // calls that are open have not returned
 		t.in = t.tracker.Add(&end)
 		t.library(&end, false)
 	}

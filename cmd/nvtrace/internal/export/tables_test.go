@@ -34,9 +34,9 @@ func exportTables(t testing.TB, h *traces.Header, events func(yield func(*traces
 	if err != nil {
 		t.Fatal(err)
 	}
+	feed := following(d, tables)
 	for ev := range events {
-		c := d.Decode(ev)
-		tables.Add(ev, &c)
+		feed.Event(ev)
 	}
 	if err := tables.Close(); err != nil {
 		t.Fatal(err)
@@ -314,9 +314,9 @@ func TestTablesFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	feed := following(d, tables)
 	for _, ev := range events {
-		c := d.Decode(ev)
-		tables.Add(ev, &c)
+		feed.Event(ev)
 	}
 	if err := tables.Close(); !errors.Is(err, errFull) {
 		t.Errorf("%v", err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/rm"
@@ -150,10 +151,16 @@ func commandLine(argv []string) string {
 	return clip(string(b), maxText)
 }
 
-// Add writes one event that the Decoder has decoded as c. Nothing is kept of
-// either. Every event of the recording must be given to Add or to Skip, in order.
-func (t *Timeline) Add(ev *traces.Event, c *ioctl.Call) {
-	t.take(ev, c)
+// Observe implements observe.Observer: it draws the event, and keeps nothing of it. What an event
+// that is not wanted says about objects, memory and names matters to later ones. Counters change
+// with those too, in processes of which something is shown.
+func (t *Timeline) Observe(e *observe.Event) {
+	if e.Unwanted {
+		t.skip(e)
+		return
+	}
+	ev, c := e.Event, e.Call
+	t.take(e)
 	if t.home == 0 {
 		t.home = ev.PID
 	}
@@ -167,11 +174,9 @@ func (t *Timeline) Add(ev *traces.Event, c *ioctl.Call) {
 	t.ledger.clean()
 }
 
-// Skip takes in an event that is not to be shown: what it says about objects,
-// memory and names matters to later ones. Counters change with skipped events
-// too, in processes of which something is shown.
-func (t *Timeline) Skip(ev *traces.Event, c *ioctl.Call) {
-	t.take(ev, c)
+func (t *Timeline) skip(e *observe.Event) {
+	ev := e.Event
+	t.take(e)
 	if t.out.err == nil && !t.full(t.out.size()) {
 		t.library(ev, false)
 		t.counters(ev)

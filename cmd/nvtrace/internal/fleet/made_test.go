@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/traces"
 )
 
@@ -99,7 +100,10 @@ const (
 // record gives what a rank's recording says.
 func (m *made) record(rank int, plan []step, ends []int64) *Recorded {
 	r := NewRecorded(fmt.Sprintf("run.%d.nvt", rank), m.header(rank))
-	r.Complete = m.events(rank, plan, ends, func(ev *traces.Event) { r.Add(ev, nil) })
+	feed := observe.NewFeed(nil, r)
+	feed.Undecoded = true
+	feed.Follow()
+	r.Complete = m.events(rank, plan, ends, feed.Event)
 	return r
 }
 

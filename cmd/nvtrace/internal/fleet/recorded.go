@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/ioctl"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/nccl"
 	"nvtrace/traces"
@@ -50,7 +50,6 @@ type Recorded struct {
 	// Complete says that the recording has its end.
 	Complete bool
 
-	tracker  *api.Tracker
 	follow   *nccl.Follower
 	kernels  []span
 	copies   []span
@@ -82,7 +81,7 @@ const (
 // NewRecorded begins with a recording.
 func NewRecorded(file string, h *traces.Header) *Recorded {
 	r := &Recorded{
-		File: file, Header: *h, Place: ranks.Of(h.Rank), tracker: api.NewTracker(), follow: nccl.New(),
+		File: file, Header: *h, Place: ranks.Of(h.Rank), follow: nccl.New(),
 		nccl: make(map[int32]bool), facts: make(map[string]string), sets: make(map[string]map[string]bool),
 		failures: make(map[string]uint64), doing: make(map[int32]doing), environ: api.NewEnvironment(false),
 	}
@@ -94,12 +93,12 @@ func NewRecorded(file string, h *traces.Header) *Recorded {
 	return r
 }
 
-// Add takes in an event, and what it means.
-func (r *Recorded) Add(ev *traces.Event, c *ioctl.Call) {
+// Observe implements observe.Observer.
+func (r *Recorded) Observe(e *observe.Event) {
+	ev, c, frame := e.Event, e.Call, e.Frame
 	r.Events++
-	frame := r.tracker.Add(ev)
 	r.follow.Add(ev, frame)
-	r.environ.Add(ev, r.tracker, frame)
+	r.environ.Add(ev, e.Tracker, frame)
 	if ev.Kind != traces.KindEnd {
 		r.Last = max(r.Last, ev.Time, ev.Time+ev.Dur)
 	}
@@ -155,7 +154,7 @@ func (r *Recorded) Add(ev *traces.Event, c *ioctl.Call) {
 		if ev.Flags&traces.FlagUnfinished != 0 {
 			break
 		}
-		name, kernel := r.tracker.Describe(ev)
+		name, kernel := e.Tracker.Describe(ev)
 		switch {
 		case kernel && strings.HasPrefix(name, "nccl"):
 		case kernel:

@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"nvtrace/cmd/nvtrace/internal/export"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/internal/need"
 	"nvtrace/ioctl"
-	"nvtrace/traces"
 )
 
 // asked has DuckDB answer the questions of docs/sql about tables in a folder: rows by the file's name.
@@ -59,12 +59,9 @@ func TestSQL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := ioctl.NewDecoder(h)
-		var c ioctl.Call
-		m.events(rank, plan[rank], ends, func(ev *traces.Event) {
-			d.DecodeTo(&c, ev)
-			tables.Add(ev, &c)
-		})
+		feed := observe.NewFeed(ioctl.NewDecoder(h), tables)
+		feed.Follow()
+		m.events(rank, plan[rank], ends, feed.Event)
 		if err := tables.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -45,8 +45,10 @@ func TopOutside(e *cli.Env, pids cli.PIDList) int {
 		}
 	}()
 	return takeSamples(e, f, nil, func(h *traces.Header) record.Sink {
-		sink := &view.Sink{Decoder: ioctl.NewDecoder(h), Live: true, Notice: func(n string) { e.Notice("%s", n) }, Meter: view.NewMeter()}
+		sink := view.NewSink(ioctl.NewDecoder(h), e)
+		sink.Live = true
 		sink.Summarise(h)
+		sink.Count()
 		var tty *os.File
 		if cli.IsTerminal(e.Stderr) && e.Getenv("TERM") != "dumb" {
 			tty, _ = os.OpenFile("/dev/tty", os.O_RDWR, 0) // else there are lines

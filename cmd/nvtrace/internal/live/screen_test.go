@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 
 	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/ioctl"
-	"nvtrace/nvattach/api"
 	"nvtrace/traces"
 )
 
@@ -69,7 +69,7 @@ func TestScreen(t *testing.T) {
 				for _, f := range []traces.StackFrame{{Language: "python", File: "train.py", Line: 35, Func: "step"}, {Language: traces.LanguageNative, File: "libc.so\x1b[31m", Offset: 0x27249}} {
 					ev := &traces.Event{Kind: traces.KindStack, PID: 129, Name: "cuStreamSynchronize"}
 					ev.SetStack([]traces.StackFrame{f})
-					sink.Meter.Add(ev, new(ioctl.Call), nil, nil)
+					sink.Meter.Observe(&observe.Event{Event: ev, Call: new(ioctl.Call)})
 				}
 			}
 			s.update(sink, time.Second, 90*time.Second)
@@ -159,7 +159,6 @@ func TestScreenMemory(t *testing.T) {
 func TestTopLines(t *testing.T) {
 	var out bytes.Buffer
 	sink := meteredSink()
-	sink.Api = &view.APITrace{Tracker: api.NewTracker()}
 	top := NewTop(sink, &out, nil)
 	at := top.start
 	top.now = func() time.Time { at = at.Add(time.Second); return at }
@@ -175,9 +174,11 @@ func TestTopLines(t *testing.T) {
 // least one thread was in a call, so that no kind of call takes more than all calls; what tables
 // sum over threads is said beside them.
 func TestOverlappingCalls(t *testing.T) {
-	s := &view.Sink{Decoder: ioctl.NewDecoder(nil), Meter: view.NewMeter(), Notice: func(n string) { t.Error(n) }}
+	s := view.NewSink(ioctl.NewDecoder(nil), nil)
+	s.Notice = func(n string) { t.Error(n) }
 	h := &traces.Header{PID: 1, API: "driver"}
 	s.Summarise(h)
+	s.Count()
 	s.Event(&traces.Event{Kind: traces.KindExec, PID: 1, TID: 1, FD: -1, Path: "/bin/app"})
 	const ms, lib = 1_000_000, "/usr/lib/libcuda.so.1"
 	for _, name := range []string{"cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuCtxSynchronize", "cuModuleLoadData"} {
@@ -208,7 +209,7 @@ func TestOverlappingCalls(t *testing.T) {
 		}
 	}
 	out.Reset()
-	if err := s.WriteReport(&out, s.Summary.Report(), view.ReportLayout(0)); err != nil {
+	if err := s.WriteReport(&out, s.Totals.Summary.Report(), view.ReportLayout(0)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

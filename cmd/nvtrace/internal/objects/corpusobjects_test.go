@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
@@ -42,7 +43,7 @@ func TestCorpusObjects(t *testing.T) {
 						t.Errorf("%.6f %s: %s %#x:%#x is no living object", float64(ev.Time)/1e9, c.AppendName(nil), h.what, h.ref.Client, h.ref.Handle)
 					}
 				}
-				l.Add(ev, &c)
+				l.Observe(&observe.Event{Event: ev, Call: &c, Decoder: d})
 			}
 			made := 0
 			for o := range l.Tree.Objects() {

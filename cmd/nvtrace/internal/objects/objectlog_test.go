@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/internal/testrec"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
@@ -19,15 +20,14 @@ func BenchmarkObjectLog(b *testing.B) {
 			rec, churn := churning(live)
 			d := ioctl.NewDecoder(&rec.Header)
 			l := NewObjectLog(d)
+			feed := observe.NewFeed(d, l)
 			for _, ev := range rec.Events {
-				c := d.Decode(ev)
-				l.Add(ev, &c)
+				feed.Event(ev)
 			}
 			n := 0
 			for b.Loop() {
 				for _, ev := range churn {
-					c := d.Decode(ev)
-					l.Add(ev, &c)
+					feed.Event(ev)
 				}
 				n += len(churn)
 			}
@@ -69,9 +69,9 @@ func FuzzObjects(f *testing.F) {
 		events := base.Damaged(seed, n)
 		d := ioctl.NewDecoder(&base.Header)
 		l := NewObjectLog(d)
+		feed := observe.NewFeed(d, l)
 		for _, ev := range events {
-			c := d.Decode(ev)
-			l.Add(ev, &c)
+			feed.Event(ev)
 		}
 		reportAll(t, l)
 	})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"nvtrace/cmd/nvtrace/internal/clitest"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/internal/testrec"
 	"nvtrace/ioctl"
 	"nvtrace/traces"
@@ -87,7 +88,7 @@ func TestLineNames(t *testing.T) {
 	var lines []byte
 	for _, ev := range r.Events {
 		c := d.Decode(ev)
-		names.Around(ev, &c, func() {
+		names.Around(&observe.Event{Event: ev, Call: &c, Decoder: d}, func() {
 			if ev.Kind == traces.KindIoctl && c.Escape != nil {
 				lines = d.AppendCall(lines, ev, &c, o)
 			}

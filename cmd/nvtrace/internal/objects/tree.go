@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
@@ -59,8 +60,9 @@ func NewObjectLog(d *ioctl.Decoder) *ObjectLog {
 	}
 }
 
-// Add takes in an event that was just decoded as c.
-func (l *ObjectLog) Add(ev *traces.Event, c *ioctl.Call) {
+// Observe implements observe.Observer.
+func (l *ObjectLog) Observe(e *observe.Event) {
+	ev, c := e.Event, e.Call
 	l.now = max(l.now, ev.Time+ev.Dur)
 	l.start = min(l.start, ev.Time)
 	if ev.PID != 0 && ev.PID != l.pid {
@@ -335,10 +337,8 @@ func ReadObjects(e *cli.Env, rf *cli.ReadFlags, name string) (*ObjectLog, error)
 		return nil, err
 	}
 	l := NewObjectLog(d)
-	err = e.Each(r, name, func(format string, args ...any) { e.Notice(name+": "+format, args...) }, func(ev *traces.Event) {
-		c := d.Decode(ev)
-		l.Add(ev, &c)
-	})
+	feed := observe.NewFeed(d, l)
+	err = e.Each(r, name, func(format string, args ...any) { e.Notice(name+": "+format, args...) }, feed.Event)
 	if n := d.Notice(); n != "" {
 		e.Notice("%s: %s", name, n)
 	}

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
@@ -20,17 +21,16 @@ func NewLineNames(d *ioctl.Decoder) *LineNames {
 // Namer is for ioctl.LineOptions.Name.
 func (n *LineNames) Namer() ioctl.Namer { return n.objs.Namer() }
 
-// Around calls print, which prints the line of an event that was just decoded
-// as c, at the moment when all objects that it names are known: after a call
+// Around calls print, which prints the line of an event, at the moment when all objects that it names are known: after a call
 // that makes some, before one that ends some. It must see every event, also
 // those that are not printed.
-func (n *LineNames) Around(ev *traces.Event, c *ioctl.Call, print func()) {
-	if endsObjects(ev, c) {
+func (n *LineNames) Around(e *observe.Event, print func()) {
+	if endsObjects(e.Event, e.Call) {
 		print()
-		n.objs.Add(ev, c)
+		n.objs.Add(e.Event, e.Call)
 		return
 	}
-	n.objs.Add(ev, c)
+	n.objs.Add(e.Event, e.Call)
 	print()
 }
 

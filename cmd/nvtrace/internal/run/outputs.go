@@ -48,11 +48,8 @@ func newOutputs(e *cli.Env, f *runFlags, args []string, h *traces.Header) (*outp
 		return nil, err
 	}
 	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}, args: args}
-	o.log = &view.Sink{
-		Decoder: ioctl.NewDecoder(h), Filter: filter,
-		Live: true, Notice: func(n string) { e.Notice("%s", n) },
-		Errs: view.Once{E: e, What: "log: ", Live: true},
-	}
+	o.log = view.NewSink(ioctl.NewDecoder(h), e)
+	o.log.Live, o.log.Filter, o.log.Errs = true, filter, view.Once{E: e, What: "log: ", Live: true}
 	if !f.printsLines() && !f.quiet || f.summary || f.json.Given || f.stat || f.top {
 		o.log.Summarise(h)
 	}
@@ -60,7 +57,7 @@ func newOutputs(e *cli.Env, f *runFlags, args []string, h *traces.Header) (*outp
 		o.log.TraceEnv()
 	}
 	if f.stat || f.top {
-		o.log.Meter = view.NewMeter()
+		o.log.Count()
 	}
 	if f.top {
 		tty := f.fullScreen(e)
@@ -174,10 +171,13 @@ func (o *outputs) open() (err error) {
 	if !o.f.printsLines() {
 		return nil
 	}
+	if err := o.log.PrintTo(o.e, to, o.header, &o.f.lines); err != nil {
+		return err
+	}
 	if o.f.api.Given {
 		o.log.ShowAPI(o.f.api.Libraries)
 	}
-	return o.log.PrintTo(o.e, to, o.header, &o.f.lines)
+	return nil
 }
 
 // sinks implements outlet.
@@ -200,7 +200,7 @@ func (o *outputs) each() []record.Sink {
 		sinks = append(sinks, o.e.Sink)
 	}
 	line := o.log.Lines != nil && o.f.log.Value == ""
-	table := o.log.Summary != nil && !o.f.quiet && !o.f.json.Given
+	table := o.log.Totals != nil && !o.f.quiet && !o.f.json.Given
 	if !line && !table { // nothing else tells it on stderr
 		sinks = append(sinks, &o.gaps)
 	}
@@ -278,7 +278,7 @@ func (o *outputs) conclude() {
 	if o.f.stat {
 		err = o.log.WriteStat(o.e.Stderr, o.header.Argv)
 	}
-	if o.log.Summary != nil {
+	if o.log.Totals != nil {
 		err = errors.Join(err, o.summarise())
 	}
 	if o.f.env && !o.f.json.Given {
@@ -368,14 +368,14 @@ func (o *outputs) summarise() error {
 	if o.f.quiet && !o.f.json.Given {
 		return nil
 	}
-	report := o.log.Summary.Report()
+	report := o.log.Totals.Summary.Report()
 	if o.f.json.Given {
 		return o.e.WriteJSON(o.e.Stderr, o.names.json, o.log.WithAPI(report))
 	}
 	dropResults(report)
 	// It keeps the first error.
 	w := bufio.NewWriter(o.e.Stderr)
-	if view.NoDevices(report) && o.log.ApiReport() == nil && o.log.Observer.Found.Json() == nil && o.f.sim.chosen(o.f.attach.any()) { // as it should be
+	if o.log.Nothing(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be
 		_ = o.layout().WriteTail(w, report)
 	} else {
 		_ = o.log.WriteReport(w, report, o.layout())

@@ -7,9 +7,8 @@ import (
 	"slices"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
-	"nvtrace/ioctl"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl/allow"
-	"nvtrace/traces"
 	"nvtrace/traces/escape"
 )
 
@@ -38,9 +37,9 @@ func AllowlistVerb(e *cli.Env, args, command []string) int {
 	var damage error
 	for _, name := range names {
 		run := allow.Run{Name: name}
-		err := pass(e, &rf, name, func(ev *traces.Event, call *ioctl.Call, d *ioctl.Decoder) {
-			run.Driver = d.ABI(ev.PID).Asked().String()
-			c.Add(ev, call, d)
+		err := pass(e, &rf, name, func(e *observe.Event) {
+			run.Driver = e.Decoder.ABI(e.PID).Asked().String()
+			c.Add(e.Event, e.Call, e.Decoder)
 		})
 		if err != nil && run.Driver == "" {
 			return e.Fail(cli.ExitFailed, "%v", err) // nothing could be read
@@ -125,7 +124,7 @@ func CheckVerb(e *cli.Env, args, command []string) int {
 	reports := []lackReport{}
 	for _, name := range names {
 		k := allow.NewChecker(list)
-		damage = errors.Join(damage, pass(e, &rf, name, k.Add))
+		damage = errors.Join(damage, pass(e, &rf, name, func(e *observe.Event) { k.Add(e.Event, e.Call, e.Decoder) }))
 		r := lackReport{Run: name, Lacks: []lackJSON{}}
 		for _, l := range k.Lacks() {
 			lacking = true

@@ -38,7 +38,8 @@ func TestNestedLines(t *testing.T) {
 		}
 		var out bytes.Buffer
 		e := &cli.Env{Stdout: &out, Stderr: &out, Getenv: func(string) string { return "" }}
-		sink := &Sink{Decoder: ioctl.NewDecoder(nil), Filter: filter, Errs: Once{E: e}, Notice: func(string) {}}
+		sink := NewSink(ioctl.NewDecoder(nil), e)
+		sink.Filter, sink.Notice = filter, func(string) {}
 		if err := sink.PrintTo(e, &out, nil, &LineFlags{color: "never"}); err != nil {
 			t.Fatal(err)
 		}

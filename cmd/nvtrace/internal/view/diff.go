@@ -4,22 +4,20 @@ import (
 	"errors"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/diff"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
 
-// pass decodes a recording and gives every event to f, once.
-func pass(e *cli.Env, rf *cli.ReadFlags, name string, f func(*traces.Event, *ioctl.Call, *ioctl.Decoder)) error {
+// pass gives every event of a recording to o, once.
+func pass(e *cli.Env, rf *cli.ReadFlags, name string, o observe.Func) error {
 	r, d, err := rf.Open(e, name)
 	if err != nil {
 		return err
 	}
-	err = e.Each(r, name, func(format string, args ...any) { e.Notice(name+": "+format, args...) }, func(ev *traces.Event) {
-		c := d.Decode(ev)
-		f(ev, &c, d)
-	})
+	err = e.Each(r, name, func(format string, args ...any) { e.Notice(name+": "+format, args...) }, observe.NewFeed(d, o).Event)
 	if n := d.Notice(); n != "" {
 		e.Notice("%s: %s", name, n)
 	}
@@ -95,32 +93,44 @@ func profile(e *cli.Env, rf *cli.ReadFlags, name string, filter *ioctl.Filter, o
 	p := diff.NewProfile(&r.Header, o)
 	p.Name = name
 	// A cut-off recording is a note of the result.
-	calls := newAPITrace()
-	library := func(ev *traces.Event, c *ioctl.Call) {
-		for _, f := range calls.Tracker.Ended() {
-			if filter.Match(&traces.Event{Kind: traces.KindCall, PID: f.PID, TID: f.TID, Name: f.Name}, &ioctl.Call{Kind: traces.KindCall}) {
-				p.AddLibrary(f.Name, ioctl.Returned{}, false)
-			}
-		}
-		if f := calls.current; ev.Kind == traces.KindReturn && f != nil && filter.Match(ev, c) {
-			p.AddLibrary(f.Name, c.Returned, ev.Flags&traces.FlagUnfinished == 0)
-		}
-	}
-	damage := cli.Each(r, func(string, ...any) {}, func(ev *traces.Event) {
-		c := d.Decode(ev)
-		calls.take(ev, &c)
-		library(ev, &c)
-		if isContext(ev.Kind) || filter.Match(ev, &c) {
-			p.Add(ev, &c, d)
-		}
-	})
-	end := traces.Event{Kind: traces.KindEnd}
-	calls.take(&end, new(ioctl.Call))
-	library(&end, new(ioctl.Call))
+	feed := observe.NewFeed(d, &profiler{p, filter})
+	feed.Filter = filter
+	feed.Follow()
+	damage := cli.Each(r, func(string, ...any) {}, feed.Event)
+	feed.Finish()
 	if n := d.Notice(); n != "" {
 		e.Notice("%s: %s", name, n)
 	}
 	return p, errors.Join(damage, r.Close())
+}
+
+// profiler takes what a filter selects into a profile. It is an observe.Observer.
+type profiler struct {
+	*diff.Profile
+	filter *ioctl.Filter
+}
+
+// Observe implements observe.Observer.
+func (p *profiler) Observe(e *observe.Event) {
+	p.library(e)
+	if isContext(e.Kind) || !e.Unwanted {
+		p.Add(e.Event, e.Call, e.Decoder)
+	}
+}
+
+// Finish implements observe.Finisher.
+func (p *profiler) Finish(e *observe.Event) { p.library(e) }
+
+// library takes in the library calls that an event ends.
+func (p *profiler) library(e *observe.Event) {
+	for _, f := range e.Tracker.Ended() {
+		if p.filter.Match(&traces.Event{Kind: traces.KindCall, PID: f.PID, TID: f.TID, Name: f.Name}, &ioctl.Call{Kind: traces.KindCall}) {
+			p.AddLibrary(f.Name, ioctl.Returned{}, false)
+		}
+	}
+	if f := e.Frame; e.Kind == traces.KindReturn && f != nil && !e.Unwanted {
+		p.AddLibrary(f.Name, e.Call.Returned, e.Flags&traces.FlagUnfinished == 0)
+	}
 }
 
 // isContext reports whether events of a kind say who calls, rather than being

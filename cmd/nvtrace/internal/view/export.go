@@ -13,18 +13,13 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/export"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
 	"nvtrace/traces/record"
 )
-
-// view is a picture of a recording that is made event by event.
-type view interface {
-	Add(ev *traces.Event, c *ioctl.Call)
-	Skip(ev *traces.Event, c *ioctl.Call)
-}
 
 // exporter is the flags of nvtrace export.
 type exporter struct {
@@ -138,46 +133,28 @@ func (x *exporter) write(r *traces.Reader, d *ioctl.Decoder, before *export.Surv
 
 // all gives each event to what is made of the recording.
 func (x *exporter) all(w *bufio.Writer, r *traces.Reader, d *ioctl.Decoder, before *export.Survey) (damage, err error) {
-	var buf []byte
 	if x.format == "raw" {
 		if _, err := w.Write(traces.AppendHeader(nil, &r.Header)); err != nil {
 			return nil, err
 		}
 	}
-	var picture view // nil: lines are written one by one
+	var picture observe.Observer
 	finish := func() error { return nil }
+	feed := observe.NewFeed(d)
+	feed.Filter = x.filter
+	feed.Follow()
 	if f := formatNamed(x.format); f != nil && f.view != nil {
 		if picture, finish, err = f.view(x, w, &r.Header, d, before); err != nil {
 			return nil, err
 		}
+	} else {
+		picture = x.lines(w, &err)
 	}
-	calls := newAPITrace()
-	filtered := len(x.exprs) > 0
-	var c ioctl.Call // of the event at hand; one for all, as it is large
+	feed.Register(picture)
 	damage = x.e.Each(r, x.name, x.e.Notice, func(ev *traces.Event) {
-		if err != nil {
-			return
+		if err == nil {
+			feed.Event(ev)
 		}
-		c = d.Decode(ev)
-		if filtered || picture == nil { // a filter may ask how a library call ended
-			calls.take(ev, &c)
-		}
-		wanted := !filtered || x.filter.Match(ev, &c)
-		switch {
-		case picture != nil && wanted:
-			picture.Add(ev, &c)
-			return
-		case picture != nil:
-			picture.Skip(ev, &c)
-			return
-		case !wanted:
-			return
-		case x.format == "raw":
-			buf = traces.AppendEvent(buf[:0], ev)
-		default:
-			buf = calls.appendJSON(d.AppendJSON(buf[:0], ev, &c), ev)
-		}
-		_, err = w.Write(buf)
 	})
 	if err == nil {
 		err = finish()
@@ -185,8 +162,25 @@ func (x *exporter) all(w *bufio.Writer, r *traces.Reader, d *ioctl.Decoder, befo
 	return damage, err
 }
 
+// lines writes what is wanted line by line, and the first error to err.
+func (x *exporter) lines(w io.Writer, err *error) observe.Observer {
+	var buf []byte
+	var calls callWords
+	return observe.Func(func(e *observe.Event) {
+		switch {
+		case e.Unwanted:
+			return
+		case x.format == "raw":
+			buf = traces.AppendEvent(buf[:0], e.Event)
+		default:
+			buf = calls.appendJSON(e.Decoder.AppendJSON(buf[:0], e.Event, e.Call), e)
+		}
+		_, *err = w.Write(buf)
+	})
+}
+
 // timeline makes a trace for Perfetto.
-func (x *exporter) timeline(w io.Writer, h *traces.Header, d *ioctl.Decoder, before *export.Survey) (view, func() error, error) {
+func (x *exporter) timeline(w io.Writer, h *traces.Header, d *ioctl.Decoder, before *export.Survey) (observe.Observer, func() error, error) {
 	t := export.NewTimeline(w, h, d)
 	t.Demangle = fatbin.Demangle
 	if x.limit > 0 {
@@ -196,7 +190,7 @@ func (x *exporter) timeline(w io.Writer, h *traces.Header, d *ioctl.Decoder, bef
 }
 
 // profile makes a profile for pprof.
-func (x *exporter) profile(w io.Writer, h *traces.Header, d *ioctl.Decoder, _ *export.Survey) (view, func() error, error) {
+func (x *exporter) profile(w io.Writer, h *traces.Header, d *ioctl.Decoder, _ *export.Survey) (observe.Observer, func() error, error) {
 	p := export.NewProfile(h, d)
 	p.Demangle, p.At, p.Rank = fatbin.Demangle, int64(x.at), x.rank
 	if p.Rank == "" {
@@ -206,7 +200,7 @@ func (x *exporter) profile(w io.Writer, h *traces.Header, d *ioctl.Decoder, _ *e
 }
 
 // tables makes a folder of Parquet files.
-func (x *exporter) tables(_ io.Writer, h *traces.Header, d *ioctl.Decoder, _ *export.Survey) (view, func() error, error) {
+func (x *exporter) tables(_ io.Writer, h *traces.Header, d *ioctl.Decoder, _ *export.Survey) (observe.Observer, func() error, error) {
 	t, err := export.NewTables(x.parquet.open, h, d)
 	if err != nil {
 		return nil, nil, err
@@ -242,7 +236,7 @@ type exportFormat struct {
 	// view begins what draws or counts the events, and returns what writes the rest of it. It is
 	// nil for a format whose lines are written one by one. before is what was seen of the
 	// recording when it was read for the first time, nil if it is read once.
-	view func(x *exporter, w io.Writer, h *traces.Header, d *ioctl.Decoder, before *export.Survey) (view, func() error, error)
+	view func(x *exporter, w io.Writer, h *traces.Header, d *ioctl.Decoder, before *export.Survey) (observe.Observer, func() error, error)
 }
 
 var exportFormats = []exportFormat{
@@ -310,7 +304,10 @@ func survey(e *cli.Env, name string) *export.Survey {
 	}
 	defer r.Close()
 	s := export.NewSurvey()
-	_ = cli.Each(r, func(string, ...any) {}, s.Add)
+	feed := observe.NewFeed(nil, s)
+	feed.Undecoded = true
+	feed.Follow()
+	_ = cli.Each(r, func(string, ...any) {}, feed.Event)
 	return s
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/objects"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
@@ -67,19 +68,19 @@ func newFailureBook(d *ioctl.Decoder) *failureBook {
 	return &failureBook{l: objects.NewObjectLog(d), rows: make(map[failureKey]*failure)}
 }
 
-// add takes in every event, right after it was decoded. in is the library call
-// that it is or happened in, nil if there is none.
-func (b *failureBook) add(ev *traces.Event, c *ioctl.Call, in *api.Frame, d *ioctl.Decoder) {
-	if ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished|traces.FlagRestarted) == 0 && c.Failed() {
-		b.note(ev, c, in, d)
+// Observe implements observe.Observer.
+func (b *failureBook) Observe(e *observe.Event) {
+	if e.Flags&(traces.FlagNoExit|traces.FlagUnfinished|traces.FlagRestarted) == 0 && e.Call.Failed() {
+		b.note(e)
 	}
-	b.l.Add(ev, c)
+	b.l.Observe(e)
 }
 
-func (b *failureBook) note(ev *traces.Event, c *ioctl.Call, in *api.Frame, d *ioctl.Decoder) {
+func (b *failureBook) note(e *observe.Event) {
+	ev, c, in := e.Event, e.Call, e.Frame
 	b.total++
 	if c.Returned.Failed {
-		b.count(failureKey{function: in.Name, result: c.Returned.Name}, func() *failure { return describeReturn(ev, c, in) })
+		b.count(failureKey{function: in.Name, result: c.Returned.Name}, func() *failure { return describeReturn(e) })
 		return
 	}
 	o := b.object(c)
@@ -94,7 +95,7 @@ func (b *failureBook) note(ev *traces.Event, c *ioctl.Call, in *api.Frame, d *io
 		k.node = ev.Path
 	}
 	b.count(k, func() *failure {
-		f := b.describe(ev, c, d, o)
+		f := b.describe(e, o)
 		if in != nil {
 			f.During = in.Name
 		}
@@ -129,7 +130,8 @@ func (b *failureBook) fault(ev *traces.Event) {
 }
 
 // describeReturn describes a library call that returned an error.
-func describeReturn(ev *traces.Event, c *ioctl.Call, f *api.Frame) *failure {
+func describeReturn(e *observe.Event) *failure {
+	ev, c, f := e.Event, e.Call, e.Frame
 	args := api.AppendCall(nil, f, ev, nil, nil)
 	x := &failure{Result: c.Returned.Name, Call: f.Name, Object: f.LibraryName(), First: f.Start, PID: ev.PID}
 	x.Args = strings.TrimPrefix(string(args), f.Name)
@@ -156,7 +158,8 @@ func (b *failureBook) object(c *ioctl.Call) *rm.Object {
 	return nil
 }
 
-func (b *failureBook) describe(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, o *rm.Object) *failure {
+func (b *failureBook) describe(e *observe.Event, o *rm.Object) *failure {
+	ev, c, d := e.Event, e.Call, e.Decoder
 	f := &failure{
 		Call: string(c.AppendName(nil)), About: string(c.AppendSub(nil, d.ABI(ev.PID))), First: ev.Time, PID: ev.PID,
 	}
@@ -293,23 +296,20 @@ func FailuresVerb(e *cli.Env, args, command []string) int {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	defer r.Close()
-	b, sink := newFailureBook(d), &Sink{header: heldOf(r.Header.API)}
-	calls := sink.traceAPI()
-	calls.summary = api.NewSummary()
-	damage := e.Each(r, name, e.Notice, func(ev *traces.Event) {
-		c := d.Decode(ev)
-		sink.listen(ev.Kind)
-		calls.take(ev, &c)
-		b.add(ev, &c, calls.current, d)
-		if ev.Kind == traces.KindFault {
-			b.fault(ev)
+	b, holds, counted := newFailureBook(d), &holdings{header: heldOf(r.Header.API)}, api.NewSummary()
+	feed := observe.NewFeed(d, holds, b, observe.Func(func(e *observe.Event) {
+		counted.Add(e.Event, e.Tracker, e.Frame)
+		if e.Kind == traces.KindFault {
+			b.fault(e.Event)
 		}
-	})
+	}))
+	feed.Follow()
+	damage := e.Each(r, name, e.Notice, feed.Event)
 	if n := d.Notice(); n != "" {
 		e.Notice("%s", n)
 	}
 	b.l.Caution(e, name)
-	if b.silent = sink.held().silent(); b.silent != "" && (len(b.list) > 0 || asJSON.Given) {
+	if b.silent = holds.held(reportOf(counted)).silent(); b.silent != "" && (len(b.list) > 0 || asJSON.Given) {
 		e.Notice("%s: %s", name, b.silent)
 	}
 	return e.Answer(&asJSON, damage, b.failures(), func() error { return b.write(e.Stdout, new(Layout)) })

@@ -3,6 +3,7 @@ package view
 import (
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/nvattach/script"
 	"nvtrace/traces"
 )
@@ -14,10 +15,8 @@ func TestScriptForgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink := &Sink{}
-	sink.OnHost(p, nil, func(string) {})
-	h := sink.Script
-	add := func(ev *traces.Event) { h.event(ev, nil, nil, new(APITrace)) }
+	h := newHostScript(p, nil, func(string) {})
+	add := func(ev *traces.Event) { h.Observe(&observe.Event{Event: ev}) }
 	const pid, tid, child = 1<<22 + 1, 1<<22 + 2, 1<<22 + 3 // no process has so high an id
 	check := func(when string, programs, ranks, stacks int) {
 		t.Helper()

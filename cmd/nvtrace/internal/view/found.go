@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/session"
 	"nvtrace/traces"
@@ -45,8 +46,9 @@ const (
 	maxMapBytes = 16 << 20
 )
 
-// add takes in an event.
-func (f *found) add(ev *traces.Event) {
+// Observe implements observe.Observer.
+func (f *found) Observe(e *observe.Event) {
+	ev := e.Event
 	switch ev.Kind {
 	case traces.KindFault:
 		if f.failed++; len(f.faults) < maxFaults {
@@ -212,8 +214,8 @@ type faultJSON struct {
 	Text   string `json:"text"`
 }
 
-// Json returns it as plain data, nil if there is nothing.
-func (f *found) Json() *foundJSON {
+// json returns it as plain data, nil if there is nothing.
+func (f *found) json() *foundJSON {
 	if len(f.probes)+len(f.maps)+len(f.faults) == 0 {
 		return nil
 	}
@@ -256,11 +258,13 @@ func AttachedVerb(e *cli.Env, name string, asJSON *cli.OptString) int {
 	}
 	defer r.Close()
 	var f found
-	damage := e.Each(r, name, e.Notice, f.add)
+	feed := observe.NewFeed(nil, &f)
+	feed.Undecoded = true
+	damage := e.Each(r, name, e.Notice, feed.Event)
 	if len(f.probes)+len(f.maps) == 0 && damage == nil {
 		return e.Fail(cli.ExitFailed, "%s: no probes were attached in this recording", name)
 	}
-	return e.Answer(asJSON, damage, f.Json(), func() error {
+	return e.Answer(asJSON, damage, f.json(), func() error {
 		if err := f.writeMaps(e.Stdout, 0); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/traces"
 )
 
@@ -46,9 +47,9 @@ func TestReadersMemory(t *testing.T) {
 	g := &moduleGatherer{r: new(modulesReport), images: make(map[string]*moduleImage), exes: make(map[int32]string), loads: make(map[loadKey]*moduleLoad), known: make(map[[3]string]bool)}
 	for i := range events {
 		name := fmt.Sprintf("%064x", i)
-		f.add(&traces.Event{Kind: traces.KindMap, Name: name, Text: "@: 1\n", Data: `{"map":"@"}`})
-		f.add(&traces.Event{Kind: traces.KindProbe, Name: name, Probe: &traces.Probe{Reason: name}})
-		g.add(&traces.Event{Kind: traces.KindImage, Name: "cuModuleLoadData", Image: &traces.Image{SHA256: name, Format: "ptx", Size: 1}})
+		f.Observe(&observe.Event{Event: &traces.Event{Kind: traces.KindMap, Name: name, Text: "@: 1\n", Data: `{"map":"@"}`}})
+		f.Observe(&observe.Event{Event: &traces.Event{Kind: traces.KindProbe, Name: name, Probe: &traces.Probe{Reason: name}}})
+		g.Observe(&observe.Event{Event: &traces.Event{Kind: traces.KindImage, Name: "cuModuleLoadData", Image: &traces.Image{SHA256: name, Format: "ptx", Size: 1}}})
 	}
 	if got := int64(live() - before); got > most {
 		t.Errorf("%d MiB are kept", got>>20)

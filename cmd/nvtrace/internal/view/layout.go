@@ -7,6 +7,25 @@ import (
 	"nvtrace/cmd/nvtrace/internal/cli"
 )
 
+// DefaultRows is how many rows the tables of a summary have; what is cut is said beneath
+// them.
+const DefaultRows = 10
+
+// At the end of a run, when the program's own last lines are to stay in sight, tables
+// have fewer rows, so that with all of them the summary of most runs takes at most 60
+// lines with what is said of probes.
+const (
+	fewProcesses = 4
+	fewCalls     = 6
+	fewFailures  = 3
+	fewMaps      = 4
+	fewUnknown   = 2
+	fewAPI       = 8
+	fewFiles     = 3
+	fewWorks     = 6
+	FewGaps      = 4
+)
+
 // Layout is how a summary's tables are drawn.
 type Layout struct {
 	rows  int         // at most; 0: all

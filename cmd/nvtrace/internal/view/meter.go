@@ -5,10 +5,9 @@ import (
 	"maps"
 	"strings"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/fatbin"
-	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
-	"nvtrace/rm"
 	"nvtrace/traces"
 )
 
@@ -108,8 +107,9 @@ func named(m map[KernelKey]uint64, pid int32, name string) {
 	}
 }
 
-// Add counts an event that was decoded as c; f is the library call that it is or happened in.
-func (m *Meter) Add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Names) {
+// Observe implements observe.Observer.
+func (m *Meter) Observe(e *observe.Event) {
+	ev, f := e.Event, e.Frame
 	p := m.Of[ev.PID]
 	isNew := p == nil
 	if isNew {
@@ -120,17 +120,17 @@ func (m *Meter) Add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Na
 	case traces.KindIoctl:
 		p.Ioctls++
 		p.ioctlTime += ev.Dur
-		if c.Failed() {
+		if e.Call.Failed() {
 			p.Failed++
 		}
-		named(m.Calls, ev.PID, string(c.AppendName(nil)))
+		named(m.Calls, ev.PID, string(e.Call.AppendName(nil)))
 	case traces.KindCall:
 		if f != nil {
-			m.call(p, ev, f, names)
+			m.call(p, e)
 		}
 	case traces.KindReturn:
 		if f != nil {
-			m.returned(p, ev, c, f, names)
+			m.returned(p, e)
 		}
 	case traces.KindStack:
 		if ev.Flags&traces.FlagUnfinished == 0 {
@@ -221,42 +221,44 @@ func outermost(f *api.Frame) bool {
 }
 
 // call counts a call of the driver's when it is entered.
-func (m *Meter) call(p *Counters, ev *traces.Event, f *api.Frame, names *api.Names) {
-	if ev.Flags&traces.FlagNoExit != 0 && (outermost(f) || f.Alone()) {
+func (m *Meter) call(p *Counters, e *observe.Event) {
+	f := e.Frame
+	if e.Flags&traces.FlagNoExit != 0 && (outermost(f) || f.Alone()) {
 		p.unended++
 	}
 	if outermost(f) {
 		m.driver = true
-		m.launched(p, ev, f, names)
+		m.launched(p, e)
 	}
 }
 
 // launched counts a call if it launches kernels.
-func (m *Meter) launched(p *Counters, ev *traces.Event, f *api.Frame, names *api.Names) {
-	if kernel, _, ok := f.Launch(ev, names); ok {
+func (m *Meter) launched(p *Counters, e *observe.Event) {
+	if kernel, _, ok := e.Frame.Launch(e.Event, &e.Tracker.Names); ok {
 		if kernel == "(graph)" {
 			p.Graphs++
 		} else {
 			p.Launches++
 		}
-		named(m.Kernels, ev.PID, kernel)
+		named(m.Kernels, e.PID, kernel)
 	}
 }
 
 // returned counts a call that has returned.
-func (m *Meter) returned(p *Counters, ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Names) {
+func (m *Meter) returned(p *Counters, e *observe.Event) {
+	ev, f := e.Event, e.Frame
 	switch {
 	case outermost(f):
 	case f.Alone():
 		m.runtime = true
-		m.launched(p, ev, f, names)
+		m.launched(p, e)
 	default:
 		return
 	}
 	p.Calls++
 	p.callTime += ev.Dur
 	named(m.Calls, ev.PID, f.Name)
-	if c.Returned.Failed {
+	if e.Call.Returned.Failed {
 		p.Failed++
 		return
 	}
@@ -307,26 +309,6 @@ func (m *Meter) Hold(k MemoryKey, size uint64) {
 		m.Live[k] = size
 		m.Held[k.Pid] += size
 	}
-}
-
-// Memory returns the GPU memory of a process, of all for 0: what lives, and the most that
-// did.
-func (s *Sink) Memory(pid int32) (now, peak uint64) {
-	if s.book == nil {
-		return 0, 0
-	}
-	l := s.book.l
-	for id := range l.Pids {
-		if pid != 0 && id != pid {
-			continue
-		}
-		for _, t := range l.Tree.Totals(id) {
-			if t.Kind == rm.Memory && t.Aperture == rm.ApertureVidmem {
-				now, peak = now+t.Bytes, peak+t.PeakBytes
-			}
-		}
-	}
-	return now, peak
 }
 
 // KernelText is a kernel's name as it is shown.

@@ -3,8 +3,8 @@ package view
 import (
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
-	"nvtrace/nvattach/api"
 	"nvtrace/traces"
 )
 
@@ -66,14 +66,13 @@ func TestWorked(t *testing.T) {
 func TestMeterAddsUp(t *testing.T) {
 	sum := Counters{}
 	m := NewMeter()
-	tracker := api.NewTracker()
+	feed := observe.NewFeed(ioctl.NewDecoder(nil), m)
+	feed.Follow()
 	for i := range int64(100) {
 		ev := &traces.Event{Kind: traces.KindCall, PID: int32(1 + i%3), TID: 1, Time: 10 * i, FD: -1, Name: "cuMemcpyHtoD_v2", Path: "/usr/lib/libcuda.so.1", Args: [6]uint64{1, 2, uint64(i)}}
-		f := tracker.Add(ev)
-		m.Add(ev, new(ioctl.Call), f, &tracker.Names)
+		feed.Event(ev)
 		ev = &traces.Event{Kind: traces.KindReturn, PID: ev.PID, TID: 1, Time: 10*i + 5, Dur: 5, FD: -1, Name: ev.Name, Path: ev.Path}
-		f = tracker.Add(ev)
-		m.Add(ev, new(ioctl.Call), f, &tracker.Names)
+		feed.Event(ev)
 	}
 	for _, c := range m.Of {
 		sum = sum.Plus(c)

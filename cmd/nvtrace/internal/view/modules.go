@@ -11,8 +11,8 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/code"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/fatbin"
-	"nvtrace/ioctl"
 	"nvtrace/nvattach/capture"
 	"nvtrace/traces"
 )
@@ -135,10 +135,9 @@ func readModules(e *cli.Env, name string, files bool, gpus []uint32) (*modulesRe
 		r:      &modulesReport{Gaps: []string{}, Notes: []string{}, Images: []*moduleImage{}, recording: name, files: files, gpus: gpus},
 		images: make(map[string]*moduleImage), exes: make(map[int32]string), loads: make(map[loadKey]*moduleLoad), known: make(map[[3]string]bool),
 	}
-	if gpus == nil {
-		g.decoder = d
-	}
-	damage := cli.Each(rd, e.Notice, g.add)
+	feed := observe.NewFeed(d, g)
+	feed.Undecoded = gpus != nil // calls tell what GPUs there are
+	damage := cli.Each(rd, e.Notice, feed.Event)
 	g.r.Complete = g.r.Captured.Complete() && len(g.r.Gaps) == 0 && g.r.More == 0 && !g.lost && rd.Complete() && damage == nil
 	g.r.store, err = capture.OpenStore(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -163,8 +162,6 @@ type moduleGatherer struct {
 	notes  int                // of the notes
 	exes   map[int32]string   // executable of each process
 	lost   bool               // events could not be recorded
-	// decoder is for calls that tell what GPUs there are; nil: that is known.
-	decoder *ioctl.Decoder
 }
 
 // loadKey tells ways to load an image apart.
@@ -173,13 +170,12 @@ type loadKey struct {
 	pid                    int32
 }
 
-func (g *moduleGatherer) add(ev *traces.Event) {
+// Observe implements observe.Observer.
+func (g *moduleGatherer) Observe(e *observe.Event) {
+	ev := e.Event
 	switch ev.Kind {
 	case traces.KindIoctl:
-		if g.decoder != nil {
-			c := g.decoder.Decode(ev)
-			g.r.seesGPU(&c)
-		}
+		g.r.seesGPU(e.Call)
 	case traces.KindExec:
 		g.exes[ev.PID] = ev.Path
 	case traces.KindFork:

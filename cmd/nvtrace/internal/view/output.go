@@ -1,231 +1,111 @@
 package view
 
 import (
-	"bufio"
-	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"strings"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
-	"nvtrace/cmd/nvtrace/internal/export"
-	"nvtrace/cmd/nvtrace/internal/objects"
-	"nvtrace/cmd/nvtrace/internal/probe"
-	"nvtrace/fatbin"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
-	"nvtrace/nvattach/object"
-	"nvtrace/ptrace"
+	"nvtrace/nvattach/script"
 	"nvtrace/traces"
-	"nvtrace/traces/escape"
 	"nvtrace/traces/ranks"
 )
 
-// LineFlags are the flags that choose lines and how they look, the same for a
-// live log and for a recording's.
-type LineFlags struct {
-	Exprs             cli.StringList
-	Programs          *cli.StringList // where -e 'PROGRAM' goes; nil: nowhere
-	wall              cli.Times
-	delta, took       bool
-	hex, all, handles bool
-	width, elems      int
-	color             string
-}
-
-// about says what else than a filter -e may be.
-func (f *LineFlags) about() string {
-	if f.Programs == nil {
-		return ""
-	}
-	return "with braces, run a program: 'kernel:* { @[kernel] = count(); }'; otherwise "
-}
-
-// An exprFlag is -e: a filter, or with braces a program for probes.
-type exprFlag struct{ exprs, programs *cli.StringList }
-
-// String implements flag.Value.
-func (f *exprFlag) String() string { return "" }
-
-// Set implements flag.Value.
-func (f *exprFlag) Set(s string) error {
-	switch {
-	case !probe.IsProgram(s) && f.programs != nil && strings.Contains(s, ":") && !strings.Contains(s, "="):
-		return fmt.Errorf("what is to be done there is missing: '%s { @ = count(); }'; a filter is KEY=VALUE", s)
-	case !probe.IsProgram(s) && f.programs != nil && strings.HasPrefix(strings.TrimSpace(s), "@"):
-		return fmt.Errorf("a program says where it runs: 'kernel:* { %s; }'; nvtrace list shows where that can be", strings.TrimRight(strings.TrimSpace(s), ";"))
-	case !probe.IsProgram(s):
-		if hint := filterHint(s, f.programs != nil); hint != "" {
-			return errors.New(hint)
-		}
-		return f.exprs.Set(s)
-	case f.programs == nil:
-		return errors.New("a program for probes wants a program to run: nvtrace -e 'PROGRAM' -- command [args]")
-	}
-	return f.programs.Set(s)
-}
-
-// filterHint says what may have been meant by a filter without "=", or by one of strace's.
-func filterHint(s string, runs bool) string {
-	name := strings.TrimPrefix(s, "trace=")
-	if strings.Contains(name, "=") || name == "" {
-		return ""
-	}
-	for _, l := range api.Libraries() {
-		for f := range api.Functions(l) {
-			if object.Glob(name, f.Name) || strings.HasPrefix(f.Name, name+"_v") {
-				return fmt.Sprintf("a filter is KEY=VALUE: api=%s*", strings.TrimSuffix(name, "*"))
-			}
-		}
-	}
-	isCall := false
-	for nr := range uint64(probe.MostSyscalls) {
-		isCall = isCall || ptrace.NativeSyscallName(nr) == name
-	}
-	if isCall && runs {
-		return fmt.Sprintf("a filter is KEY=VALUE, of device calls and libraries' calls; system calls are counted by a program: 'syscall:%s { @ = count(); }'", name)
-	}
-	return ""
-}
-
-// Register adds the flags to a verb's.
-func (f *LineFlags) Register(fs *flag.FlagSet) {
-	fs.Var(&exprFlag{&f.Exprs, f.Programs}, "e", f.about()+"show only what matches `EXPR`: device=nvidia-uvm, ioctl=NV_ESC_RM_*, control=*GPU*, class=*CHANNEL*, status!=OK, api=cuMem*, pid=N; globs and comma lists, != negates (repeated, all must hold)")
-	fs.Var(&f.wall, "t", "show the time of day; -ttt: as seconds since 1970")
-	fs.BoolVar(&f.delta, "r", false, "show the time since the previous line")
-	fs.BoolVar(&f.took, "T", false, "show how long each call took")
-	fs.BoolVar(&f.hex, "x", false, "add the raw bytes in hexadecimal")
-	fs.BoolVar(&f.all, "z", false, "show members that are zero too")
-	fs.BoolVar(&f.handles, "handles", false, "show handles in hexadecimal instead of the objects' names")
-	fs.IntVar(&f.width, "w", 0, "cut lines at `N` characters (0: no limit)")
-	fs.IntVar(&f.elems, "s", 32, "show at most `N` elements of an array or characters of a string (-1: all)")
-	fs.StringVar(&f.color, "color", "auto", "`WHEN` to colour: auto, always or never (NO_COLOR is respected)")
-}
-
-// Options returns the line options for output that goes to w.
-func (f *LineFlags) Options(e *cli.Env, h *traces.Header, w io.Writer) (*ioctl.LineOptions, error) {
-	o := &ioctl.LineOptions{Duration: f.took, Width: f.width, Elems: f.elems, Zeros: f.all, Hex: f.hex, Demangle: fatbin.Demangle}
-	if h != nil {
-		o.Start = h.Start
-	}
-	switch {
-	case f.width < 0:
-		return nil, fmt.Errorf("-w %d: want a number of characters, or 0 for no limit", f.width)
-	case f.elems < -1:
-		return nil, fmt.Errorf("-s %d: want a number of elements, or -1 for all", f.elems)
-	case f.wall > 0 && f.delta:
-		return nil, fmt.Errorf("-t and -r exclude each other")
-	case f.wall > 2:
-		o.Clock = ioctl.ClockEpoch
-	case f.wall > 0:
-		o.Clock = ioctl.ClockWall
-	case f.delta:
-		o.Clock = ioctl.ClockDelta
-	}
-	switch f.color {
-	case "always":
-		o.Color = true
-	case "never":
-	case "auto":
-		o.Color = cli.IsTerminal(w) && e.Getenv("NO_COLOR") == "" && e.Getenv("TERM") != "dumb"
-	default:
-		return nil, fmt.Errorf("--color=%s: want auto, always or never", f.color)
-	}
-	return o, nil
-}
-
-// Once reports the first error of an output, and no more.
-type Once struct {
-	E    *cli.Env
-	What string
-	Live bool // of a program that is being traced
-	Said bool
-}
-
-// Report says an error, if it is the first.
-func (o *Once) Report(err error) {
-	if err == nil || o.Said {
-		return
-	}
-	o.Said = true
-	rest := ""
-	if o.Live {
-		rest = "; the program goes on, what was written before can be read"
-	}
-	o.E.Notice("%s%v%s", o.What, err, rest)
-}
-
-// Sink prints a line for each event that the filter selects.
+// Sink is what a user is to see of a run or a recording: lines, a summary, counters, what a program
+// prints. It implements record.Sink.
 type Sink struct {
-	Decoder  *ioctl.Decoder
-	Filter   *ioctl.Filter
-	opts     *ioctl.LineOptions
-	names    *objects.LineNames // nil: handles stay numbers
-	Summary  *ioctl.Summary     // fed from the same decoding; nil for none
-	book     *failureBook       // of the summary; nil for none
-	page     *export.Page       // likewise
-	Observer observer           // of the summary
-	Api      *APITrace          // of library calls; nil: they are left out
-	Lines    *bufio.Writer      // nil: no lines
-	Script   *hostScript        // nil: there is no program with probes on the host
-	Meter    *Meter             // of stat and top; nil: nothing is counted
-	matched  bool               // an event was selected by the filter
-	header   heldCalls          // what the header says of library calls
-	place    ranks.Place        // which of several processes it is, as its launcher says
-	heard    bool               // one of them came
-	imaged   bool               // something of code images came
-	Live     bool               // leave out the record that ends a recording
-	Errs     Once
-	buf      []byte
-	call     ioctl.Call // of the event at hand; one for all, as it is large
-	Notice   func(string)
+	*observe.Feed
+	Errs   Once
+	Live   bool        // the program runs
+	Totals *Totals     // of the summary; nil for none
+	Meter  *Meter      // of stat and top; nil: nothing is counted
+	Script *hostScript // nil: there is no program with probes on the host
+	Lines  *Lines      // nil: no lines
+	holds  holdings
+	heard  bool       // holds is registered
+	env    *variables // nil: they are not gathered
 }
 
-// Event implements record.Sink.
-func (s *Sink) Event(ev *traces.Event) {
-	s.listen(ev.Kind)
-	if s.Api == nil && s.Lines == nil && s.Script == nil && (ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn || ev.Kind == traces.KindGPU) {
-		return // nobody is to be shown anything of it
+// NewSink returns a sink for what d decodes that shows nothing yet.
+func NewSink(d *ioctl.Decoder, e *cli.Env) *Sink {
+	s := &Sink{Feed: observe.NewFeed(d), Errs: Once{E: e}}
+	s.Notice = func(n string) { e.Notice("%s", n) }
+	return s
+}
+
+// show registers an observer, behind what notes which kinds of events come.
+func (s *Sink) show(o observe.Observer) {
+	if !s.heard {
+		s.heard = true
+		s.Register(&s.holds)
 	}
-	s.Decoder.DecodeTo(&s.call, ev)
-	c := &s.call
-	if s.Api != nil {
-		s.Api.take(ev, c)
-	}
-	if s.Script != nil {
-		s.Script.event(ev, c, s.Decoder, s.Api)
-	}
-	if s.Summary != nil {
-		s.Summary.Add(ev, c)
-		s.book.add(ev, c, s.Api.current, s.Decoder)
-		s.Observer.add(ev, s.Api.Tracker, s.Api.current)
-	}
-	if s.Meter != nil {
-		s.Meter.Add(ev, c, s.Api.current, &s.Api.Tracker.Names)
-	}
-	if s.page != nil {
-		s.page.Add(ev, c)
-	}
-	if s.names != nil {
-		s.names.Around(ev, c, func() { s.line(ev, c) })
-	} else {
-		s.line(ev, c)
-	}
-	if n := s.Decoder.Notice(); n != "" {
-		s.Notice(n)
+	s.Register(o)
+}
+
+// Idle implements record.Sink.
+func (s *Sink) Idle() {
+	if s.Lines != nil {
+		s.Errs.Report(s.Lines.W.Flush())
 	}
 }
 
-// isRemark reports whether a kind of event is about the recording, and no event of
-// the program: filters let those through.
-func isRemark(k traces.Kind) bool {
-	return k == traces.KindNote || k == traces.KindLost || k == traces.KindGap || k == traces.KindEnd
+// Summarise makes the sink gather a summary.
+func (s *Sink) Summarise(h *traces.Header) {
+	s.holds.header = heldOf(h.API)
+	s.Totals = newTotals(s.Decoder(), h, &s.holds, s.Live)
+	s.Follow()
+	s.show(s.Totals)
 }
+
+// Count makes the sink count what processes do.
+func (s *Sink) Count() {
+	s.Meter = NewMeter()
+	s.Follow()
+	s.show(s.Meter)
+}
+
+// TraceEnv makes the sink gather which environment variables were asked for.
+func (s *Sink) TraceEnv() {
+	s.env = &variables{api.NewEnvironment(false)}
+	s.Follow()
+	s.show(s.env)
+}
+
+// OnHost makes the sink run a program's probes on the host; show puts out what they print. of is
+// the header of the recording that the events are from, nil: the processes run.
+func (s *Sink) OnHost(p *script.Program, of *traces.Header, show func(text string)) {
+	if of != nil {
+		s.holds.header = heldOf(of.API)
+	}
+	s.Script = newHostScript(p, of, show)
+	s.Follow()
+	s.show(s.Script)
+}
+
+// PrintTo makes the sink print lines to w, as f says.
+func (s *Sink) PrintTo(e *cli.Env, w io.Writer, h *traces.Header, f *LineFlags) (err error) {
+	if s.Lines, err = newLines(e, w, h, f, s.Decoder(), &s.Errs, s.Live); err == nil {
+		s.show(s.Lines)
+	}
+	return err
+}
+
+// ShowAPI makes the sink print the calls of some libraries, where it prints lines.
+func (s *Sink) ShowAPI(libs api.Selection) {
+	s.Follow()
+	if s.Lines != nil {
+		s.Lines.showCalls(libs)
+	}
+}
+
+// held says which library calls there are.
+func (s *Sink) held() heldCalls { return s.holds.held(s.Totals.api()) }
 
 // Unmatched says that the filter has selected nothing, if that is so.
 func (s *Sink) Unmatched(exprs []string) {
-	if len(exprs) > 0 && !s.matched {
+	if len(exprs) > 0 && !s.Lines.matched {
 		text := "nothing that happened matches -e " + strings.Join(exprs, " -e ")
 		if strings.Contains(text, "api") && !s.held().any() {
 			text += "; calls of CUDA's libraries: " + notRecorded
@@ -234,50 +114,45 @@ func (s *Sink) Unmatched(exprs []string) {
 	}
 }
 
-// line prints the event if it is wanted.
-func (s *Sink) line(ev *traces.Event, c *ioctl.Call) {
-	if s.Lines == nil {
-		return
-	}
-	wanted := s.Filter.Match(ev, c) && (!s.Live || ev.Kind != traces.KindEnd)
-	s.matched = s.matched || wanted && !isRemark(ev.Kind)
-	if s.apiLine(ev, wanted) || !wanted {
-		return
-	}
-	s.buf = s.Decoder.AppendCall(s.buf[:0], ev, c, s.opts)
-	_, err := s.Lines.Write(s.buf)
-	s.Errs.Report(err)
+// Memory returns the GPU memory of a process, of all for 0: what lives, and the most that did.
+func (s *Sink) Memory(pid int32) (now, peak uint64) { return s.Totals.memory(pid) }
+
+// WriteReport draws the summary: what the run comes to, then the tables.
+func (s *Sink) WriteReport(w io.Writer, r *ioctl.Report, l *Layout) error {
+	return s.Totals.write(w, r, l)
 }
 
-// PrintTo makes the sink print lines to w, as f says.
-func (s *Sink) PrintTo(e *cli.Env, w io.Writer, h *traces.Header, f *LineFlags) (err error) {
-	if s.opts, err = f.Options(e, h, w); err != nil {
-		return err
-	}
-	w = cli.Beneath(w)
-	if s.opts.Color {
-		w = escape.NewWriter(w, ioctl.Colors()...)
-	} else {
-		w = escape.NewWriter(w)
-	}
-	s.Lines = bufio.NewWriterSize(w, 64<<10)
-	if !f.handles {
-		s.names = objects.NewLineNames(s.Decoder)
-		s.opts.Name = s.names.Namer()
-	}
-	return nil
+// WriteStat prints the counters of a run.
+func (s *Sink) WriteStat(w io.Writer, argv []string) error {
+	return s.Totals.writeStat(w, s.Meter, argv)
 }
 
-// Summarise makes the sink gather a summary.
-func (s *Sink) Summarise(h *traces.Header) {
-	s.Summary, s.book = ioctl.NewSummary(h), newFailureBook(s.Decoder)
-	s.header, s.Observer.from, s.place = heldOf(h.API), h.CallsFrom, ranks.Of(h.Rank)
-	s.traceAPI().summary = api.NewSummary()
+// WriteEnv draws the table of environment variables.
+func (s *Sink) WriteEnv(w io.Writer) error { return s.env.write(w) }
+
+// Nothing reports whether nothing came of what nvtrace records by itself: no device was used, no
+// library was called, no probe found anything.
+func (s *Sink) Nothing(r *ioctl.Report) bool {
+	return NoDevices(r) && s.Totals.api() == nil && s.Totals.gathered.found.json() == nil
 }
 
-// Idle implements record.Sink.
-func (s *Sink) Idle() {
-	if s.Lines != nil {
-		s.Errs.Report(s.Lines.Flush())
+// summaryJSON is a summary with its library calls.
+type summaryJSON struct {
+	*ioctl.Report
+	Verdict *verdict    `json:"verdict"`
+	API     *api.Report `json:"api,omitempty"`
+	Probes  *foundJSON  `json:"probes,omitempty"`
+	// Sampled is what looks from outside came to, by process.
+	Sampled   map[int]*traces.Sampled `json:"sampled,omitempty"`
+	Variables []api.Variable          `json:"variables,omitempty"`
+	Place     *ranks.Place            `json:"place,omitempty"`
+}
+
+// WithAPI adds the library calls, if there were any, to a summary for JSON.
+func (s *Sink) WithAPI(r *ioctl.Report) any {
+	var place *ranks.Place
+	if s.Totals.place.Rank != ranks.Unknown {
+		place = &s.Totals.place
 	}
+	return summaryJSON{r, s.Totals.verdict(r), s.Totals.api(), s.Totals.gathered.found.json(), s.Totals.gathered.sampled, s.env.list(), place}
 }

@@ -13,6 +13,7 @@ import (
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/export"
 	"nvtrace/cmd/nvtrace/internal/fleet"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/cmd/nvtrace/internal/probe"
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
@@ -44,20 +45,22 @@ func ReportVerb(e *cli.Env, args, command []string) int {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	defer r.Close()
-	sink := &Sink{Decoder: d, Notice: func(n string) { e.Notice("%s", n) }}
+	sink := NewSink(d, e)
 	sink.Summarise(&r.Header)
 	if *env || asJSON.Given {
 		sink.TraceEnv()
 	}
+	var picture *export.Page
 	if *page != "" {
-		sink.page = export.NewPage(&r.Header, d)
-		sink.page.Demangle = fatbin.Demangle
+		picture = export.NewPage(&r.Header, d)
+		picture.Demangle = fatbin.Demangle
+		sink.Register(picture)
 	}
 	damage := e.Each(r, name, e.Notice, sink.Event)
 	sink.Finish()
-	report := sink.Summary.Report()
+	report := sink.Totals.Summary.Report()
 	if *page != "" {
-		if err := errors.Join(damage, sink.writePage(e, *page, report)); err != nil {
+		if err := errors.Join(damage, sink.Totals.writePage(e, *page, picture, report)); err != nil {
 			return e.Fail(cli.ExitFailed, "%v", err)
 		}
 		return cli.ExitOK
@@ -132,11 +135,9 @@ func addRank(e *cli.Env, all *fleet.Fleet, rf *cli.ReadFlags, name string) error
 	}
 	defer r.Close()
 	rank := fleet.NewRecorded(name, &r.Header)
-	var c ioctl.Call
-	err = cli.Each(r, func(string, ...any) {}, func(ev *traces.Event) {
-		d.DecodeTo(&c, ev)
-		rank.Add(ev, &c)
-	})
+	feed := observe.NewFeed(d, rank)
+	feed.Follow()
+	err = cli.Each(r, func(string, ...any) {}, feed.Event)
 	rank.Complete = err == nil && r.Complete()
 	all.Add(rank)
 	return err
@@ -169,10 +170,8 @@ func LogVerb(e *cli.Env, args, command []string) int {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	defer r.Close()
-	sink := &Sink{
-		Decoder: d, Filter: filter, header: heldOf(r.Header.API),
-		Errs: Once{E: e}, Notice: func(n string) { e.Notice("%s", n) },
-	}
+	sink := NewSink(d, e)
+	sink.Filter, sink.holds.header = filter, heldOf(r.Header.API)
 	var lines *cli.Behind   // nil: a program's output is printed
 	var under *bufio.Writer // what lines writes to
 	switch err := sf.Load(e); {
@@ -181,20 +180,20 @@ func LogVerb(e *cli.Env, args, command []string) int {
 	case sf.Object() != nil:
 		return e.Fail(cli.ExitUsage, "log: a recording has no kernels that run: only ioctl, api, apiret, alloc, free, launch, BEGIN and END can be probed in one")
 	case sf.Program != nil:
-		sink.imaged = true // that is not known yet
-		if lacks, all := sink.lacks(sf.Program); all && sink.header.known {
+		sink.holds.imaged = true // that is not known yet
+		if lacks, all := sink.holds.lacks(sf.Program); all && sink.holds.header.known {
 			return e.Fail(cli.ExitFailed, "%s: %s", name, lacks)
 		}
-		sink.imaged = false
+		sink.holds.imaged = false
 		sink.OnHost(sf.Program, &r.Header, func(text string) { fmt.Fprint(e.Stdout, text) })
 		af.None = true
 	default:
 		if err := sink.PrintTo(e, e.Stdout, &r.Header, &lf); err != nil {
 			return e.Fail(cli.ExitUsage, "%v", err)
 		}
-		under = sink.Lines
+		under = sink.Lines.W
 		lines = cli.NewBehind(under)
-		sink.Lines = bufio.NewWriterSize(lines, 64<<10)
+		sink.Lines.W = bufio.NewWriterSize(lines, 64<<10)
 	}
 	if !af.None {
 		if !af.Given {
@@ -213,7 +212,7 @@ func LogVerb(e *cli.Env, args, command []string) int {
 		sink.Errs.Report(err)
 	}
 	if sink.Script != nil {
-		lacks, all := sink.lacks(sf.Program)
+		lacks, all := sink.holds.lacks(sf.Program)
 		switch {
 		case all: // what END and the maps say would be zeros
 			err = errors.Join(err, fmt.Errorf("%s: %s", name, lacks))

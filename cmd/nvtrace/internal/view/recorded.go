@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
@@ -22,6 +23,13 @@ type heldCalls struct {
 	counted   bool          // it has their numbers alone
 }
 
+// holdings is what a run or a recording says that it holds, and what of it came.
+type holdings struct {
+	header heldCalls
+	heard  bool // a library call came
+	imaged bool // something of code images came
+}
+
 // heldOf reads what a header says.
 func heldOf(text string) (h heldCalls) {
 	h.known = text != ""
@@ -36,19 +44,21 @@ func heldOf(text string) (h heldCalls) {
 }
 
 // held says which library calls there are. Of a recording that does not say so, all
-// libraries count as recorded if there is any call.
-func (s *Sink) held() heldCalls {
-	h, r := s.header, s.ApiReport()
-	if !h.known && (s.heard || r != nil) {
+// libraries count as recorded if there is any call; counted is what was only counted of them,
+// nil for nothing.
+func (s *holdings) held(counted *api.Report) heldCalls {
+	h := s.header
+	if !h.known && (s.heard || counted != nil) {
 		h.libraries, _ = api.ParseSelection("all") // which is one
 		h.counted = !s.heard
 	}
 	return h
 }
 
-// listen notes what events there are, for what a recording does not say of itself.
-func (s *Sink) listen(kind traces.Kind) {
-	switch kind {
+// Observe implements observe.Observer: it notes what events there are, for what a recording does not
+// say of itself.
+func (s *holdings) Observe(e *observe.Event) {
+	switch e.Kind {
 	case traces.KindCall, traces.KindReturn:
 		s.heard = true
 	case traces.KindImage, traces.KindKernel, traces.KindCaptured:
@@ -102,8 +112,8 @@ func (h heldCalls) only() string {
 }
 
 // lacks says which probes of a program are at what was not recorded, "" if none is, and whether all are.
-func (s *Sink) lacks(p *script.Program) (text string, all bool) {
-	h := s.held()
+func (s *holdings) lacks(p *script.Program) (text string, all bool) {
+	h := s.held(nil)
 	missing := make(map[string][]string) // places, by the flag that records them
 	var flags []string
 	n, places := 0, p.HostPlaces()

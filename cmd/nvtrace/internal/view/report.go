@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/objects"
 	"nvtrace/fatbin"
@@ -21,35 +19,16 @@ import (
 	"nvtrace/traces"
 )
 
-// DefaultRows is how many rows the tables of a summary have; what is cut is said beneath
-// them.
-const DefaultRows = 10
-
-// At the end of a run, when the program's own last lines are to stay in sight, tables
-// have fewer rows, so that with all of them the summary of most runs takes at most 60
-// lines with what is said of probes.
-const (
-	fewProcesses = 4
-	fewCalls     = 6
-	fewFailures  = 3
-	fewMaps      = 4
-	fewUnknown   = 2
-	fewAPI       = 8
-	fewFiles     = 3
-	fewWorks     = 6
-	FewGaps      = 4
-)
-
-// WriteReport draws a summary: what the run comes to, then the tables.
-func (s *Sink) WriteReport(w io.Writer, r *ioctl.Report, l *Layout) error {
-	if len(s.Observer.sampled) > 0 {
+// write draws a summary: what the run comes to, then the tables.
+func (s *Totals) write(w io.Writer, r *ioctl.Report, l *Layout) error {
+	if len(s.gathered.sampled) > 0 {
 		return s.writeSampled(w, l)
 	}
-	if NoDevices(r) && s.ApiReport() == nil && s.Observer.Found.Json() == nil {
+	if NoDevices(r) && s.api() == nil && s.gathered.found.json() == nil {
 		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
 			return err
 		}
-		if !s.Live && !s.held().any() {
+		if !s.live && !s.held().any() {
 			fmt.Fprintln(w, "calls of CUDA's libraries: "+notRecorded) // the next line has its error, too
 		}
 		return l.WriteTail(w, r)
@@ -57,7 +36,7 @@ func (s *Sink) WriteReport(w io.Writer, r *ioctl.Report, l *Layout) error {
 	if err := s.verdict(r).write(w); err != nil {
 		return err
 	}
-	if g := s.Observer.gpuTimes(); g != nil {
+	if g := s.gathered.gpuTimes(); g != nil {
 		if err := l.write(w, []table{{"What GPUs did", []string{">times", ">total", ">mean", ">longest", ">%", "kernel or copy"}, workRows(g), fewWorks}}); err != nil {
 			return err
 		}
@@ -65,7 +44,7 @@ func (s *Sink) WriteReport(w io.Writer, r *ioctl.Report, l *Layout) error {
 			fmt.Fprintln(w, "  Times by events are 0.4 to 1.1 µs longer than the kernels were, as measured on an H200.") // the next line has its error, too
 		}
 	}
-	if m := s.Observer.memoryReport(); m != nil {
+	if m := s.gathered.memoryReport(); m != nil {
 		if err := l.write(w, lineTables(m)); err != nil {
 			return err
 		}
@@ -94,11 +73,11 @@ func (s *Sink) WriteReport(w io.Writer, r *ioctl.Report, l *Layout) error {
 	if err := s.writeAPI(w, l); err != nil {
 		return err
 	}
-	if maps := s.Observer.Found.maps; len(maps) > 0 && !s.Live { // live, the session shows them
+	if maps := s.gathered.found.maps; len(maps) > 0 && !s.live { // live, the session shows them
 		if _, err := fmt.Fprintln(w, "Maps of the probes at the end"); err != nil {
 			return err
 		}
-		if err := s.Observer.Found.writeMaps(w, l.rows); err != nil {
+		if err := s.gathered.found.writeMaps(w, l.rows); err != nil {
 			return err
 		}
 	}
@@ -106,9 +85,9 @@ func (s *Sink) WriteReport(w io.Writer, r *ioctl.Report, l *Layout) error {
 }
 
 // writeSampled draws what looks from outside came to, which are all that such a recording has.
-func (s *Sink) writeSampled(w io.Writer, l *Layout) error {
-	for _, pid := range SortedKeys(s.Observer.sampled) {
-		if err := WriteSampled(w, l, pid, s.Observer.sampled[pid]); err != nil {
+func (s *Totals) writeSampled(w io.Writer, l *Layout) error {
+	for _, pid := range SortedKeys(s.gathered.sampled) {
+		if err := WriteSampled(w, l, pid, s.gathered.sampled[pid]); err != nil {
 			return err
 		}
 	}
@@ -241,17 +220,6 @@ func processRows(r *ioctl.Report) (rows [][]string) {
 	return rows
 }
 
-func endText(p *ioctl.Process) string {
-	if !p.Exited {
-		return ""
-	}
-	st := unix.WaitStatus(p.Status)
-	if st.Signaled() {
-		return unix.SignalName(st.Signal())
-	}
-	return "exit " + strconv.Itoa(st.ExitStatus())
-}
-
 // callText is how a table names a call: "NV_ESC_RM_CONTROL NV2080_CTRL_CMD_…".
 func callText(name, sub string) string {
 	if sub == "" {
@@ -349,4 +317,32 @@ func unknownRows(r *ioctl.Report) (rows [][]string) {
 		rows = append(rows, []string{cli.Count(u.Count), u.Why, strconv.Itoa(u.Size), callText(u.Name, u.Sub)})
 	}
 	return rows
+}
+
+// writeAPI draws the table of library calls, if there were any.
+func (s *Totals) writeAPI(w io.Writer, l *Layout) error {
+	r := s.api()
+	if r == nil {
+		return nil
+	}
+	var rows [][]string
+	for _, c := range r.Functions {
+		rows = append(rows, []string{
+			cli.Count(c.Calls), cli.Count(c.Failed), cli.Duration(c.Total), cli.Duration(c.Self), cli.Count(c.Ioctls), cli.Duration(c.IoctlTime), c.Library, c.Name,
+		})
+	}
+	header := []string{">calls", ">failed", ">total", ">self", ">ioctls", ">in ioctls", "library", "call"}
+	if err := l.write(w, []table{{"API calls by time, with the ioctls they caused", header, rows, fewAPI}}); err != nil {
+		return err
+	}
+	unfinished := ""
+	if r.Unfinished > 0 {
+		unfinished = fmt.Sprintf(", %d of them not seen to return", r.Unfinished)
+	}
+	if r.Counted > 0 {
+		unfinished += fmt.Sprintf(", %d counted in the program, whose times are not in the sum", r.Counted)
+	}
+	_, err := fmt.Fprintf(w, "%d API calls in %s, %d failed%s; %d ioctls in %s were made during them\n",
+		r.Calls, cli.OrZero(cli.Duration(r.Time)), r.Failed, unfinished, r.Ioctls, cli.OrZero(cli.Duration(r.IoctlTime)))
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
@@ -29,13 +30,13 @@ func TestSummaryLength(t *testing.T) {
 	for i := range 12 {
 		r.Notes = append(r.Notes, fmt.Sprintf("/lib%d.so%s13.0): 400 of its functions are recorded", i, calls.NoteRuntime))
 	}
-	sink := &Sink{Live: true, book: newFailureBook(ioctl.NewDecoder(nil))}
+	totals := &Totals{live: true, book: newFailureBook(ioctl.NewDecoder(nil)), holds: new(holdings)}
 	for i := range 20 {
-		sink.book.list = append(sink.book.list, &failure{Call: fmt.Sprint("CALL_", i), Count: 1, Result: "NV_ERR_GENERIC"})
+		totals.book.list = append(totals.book.list, &failure{Call: fmt.Sprint("CALL_", i), Count: 1, Result: "NV_ERR_GENERIC"})
 	}
 	text := func(l *Layout) string {
 		var b bytes.Buffer
-		if err := sink.WriteReport(&b, r, l); err != nil {
+		if err := totals.write(&b, r, l); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()
@@ -88,7 +89,7 @@ func TestReasons(t *testing.T) {
 		"registers change hands (setmaxnreg) (USETMAXREG at +0x1a0)", "registers change hands (setmaxnreg) (3 places, the first USETMAXREG.TRY_ALLOC at +0x40)",
 		"no PTX (stripped)",
 	} {
-		f.add(&traces.Event{Kind: traces.KindProbe, Name: fmt.Sprintf("k%d", i), Probe: &traces.Probe{Launched: true, Launches: 2, Reason: reason}})
+		f.Observe(&observe.Event{Event: &traces.Event{Kind: traces.KindProbe, Name: fmt.Sprintf("k%d", i), Probe: &traces.Probe{Launched: true, Launches: 2, Reason: reason}}})
 	}
 	const want = "in 0 of 3 launched kernels, 0% of 6 launches, at 0 places; NOT in 2 kernels: registers change hands (setmaxnreg); NOT in 1 kernel: no PTX (stripped)"
 	if got := f.summary(); got != want {

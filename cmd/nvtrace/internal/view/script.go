@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
-	"nvtrace/fatbin"
-	"nvtrace/ioctl"
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/script"
 	"nvtrace/ptrace/proc"
@@ -33,21 +32,19 @@ type hostScript struct {
 	name, sub                 []byte
 }
 
-// OnHost makes the sink run a program's probes on the host; show puts out what they print. of is
+// newHostScript returns what runs a program's probes on the host; show puts out what they print. of is
 // the header of the recording that the events are from, nil: the processes run.
-func (s *Sink) OnHost(p *script.Program, of *traces.Header, show func(text string)) {
+func newHostScript(p *script.Program, of *traces.Header, show func(text string)) *hostScript {
 	wants := func(kind string) bool { return len(p.Wants(kind)) > 0 }
 	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), memory: p.OfMemory(), places: p.HostPlaces(), show: show, programs: make(map[int32]string), ranks: make(map[int32]int), rank: ranks.Unknown, stacks: make(map[int32]calledFrom)}
 	if of != nil {
 		h.ranks = nil
-		s.header = heldOf(of.API)
 		h.rank = ranks.Of(of.Rank).Rank
 	}
 	var began []script.Shown
 	h.runner, began = p.NewRunner()
 	h.put(began)
-	s.Script = h
-	s.traceAPI()
+	return h
 }
 
 func (h *hostScript) put(list []script.Shown) {
@@ -63,8 +60,9 @@ func (h *hostScript) put(list []script.Shown) {
 	}
 }
 
-// event runs the probes on an event that was decoded as c.
-func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a *APITrace) {
+// Observe implements observe.Observer: it runs the probes on an event.
+func (h *hostScript) Observe(e *observe.Event) {
+	ev, c, d := e.Event, e.Call, e.Decoder
 	h.put(h.runner.Tick(ev.Time))
 	h.last, h.came = ev.Time, time.Now()
 	switch {
@@ -79,7 +77,7 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 		return
 	}
 	x := script.Event{PID: ev.PID, TID: ev.TID, Rank: h.rankOf(ev.PID), Comm: h.programs[ev.PID], Time: ev.Time, Duration: ev.Dur, Ret: ev.Ret}
-	switch f := a.current; {
+	switch f := e.Frame; {
 	case ev.Kind == traces.KindIoctl && h.ioctls:
 		h.name = c.AppendName(h.name[:0])
 		h.sub = c.AppendSub(h.sub[:0], d.ABI(ev.PID))
@@ -92,7 +90,7 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 		if h.calls {
 			h.put(h.runner.Event(&x))
 		}
-		if kernel, stream, ok := f.Launch(ev, &a.Tracker.Names); ok && h.runs && (f.Module.Library != api.Runtime || f.Alone()) {
+		if kernel, stream, ok := f.Launch(ev, &e.Tracker.Names); ok && h.runs && (f.Module.Library != api.Runtime || f.Alone()) {
 			x.Kind, x.Kernel, x.Stream = "launch", kernel, stream
 			x.Grid, x.Block = f.Shape(ev)
 			h.put(h.runner.Event(&x))
@@ -148,33 +146,6 @@ func (h *hostScript) ended(pid, tid int32) {
 
 // calledFrom is where the call that a thread is in was made.
 type calledFrom struct{ function, python, native string }
-
-// nativeText is a stack as text, of the innermost calls.
-func nativeText(frames []traces.StackFrame) string {
-	const most = 16
-	var list []string
-	for i := range frames[:min(len(frames), most)] {
-		switch f := &frames[i]; {
-		case f.Language == traces.LanguageNative && f.Func != "":
-			list = append(list, fatbin.DemangleShort(f.Func))
-		default:
-			list = append(list, f.String())
-		}
-	}
-	return strings.Join(list, " < ")
-}
-
-// pythonText is what of a stack is Python, as text, of the innermost calls.
-func pythonText(frames []traces.StackFrame) string {
-	const most = 8
-	var list []string
-	for _, f := range frames {
-		if f.Language == "python" && len(list) < most {
-			list = append(list, fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Func))
-		}
-	}
-	return strings.Join(list, " < ")
-}
 
 // rankOf returns the rank of a process: of one that runs it is in its environment, of a recording
 // in its header.

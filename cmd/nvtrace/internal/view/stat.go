@@ -16,8 +16,9 @@ func StatOf(e *cli.Env, name string) int {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	defer r.Close()
-	sink := &Sink{Decoder: d, Notice: func(n string) { e.Notice("%s", n) }, Meter: NewMeter()}
+	sink := NewSink(d, e)
 	sink.Summarise(&r.Header)
+	sink.Count()
 	damage := e.Each(r, name, e.Notice, sink.Event)
 	sink.Finish()
 	if err := errors.Join(damage, sink.WriteStat(e.Stdout, r.Header.Argv)); err != nil {
@@ -26,11 +27,11 @@ func StatOf(e *cli.Env, name string) int {
 	return cli.ExitOK
 }
 
-// WriteStat prints the counters of a run.
-func (s *Sink) WriteStat(w io.Writer, argv []string) error {
+// writeStat prints the counters of a run.
+func (s *Totals) writeStat(w io.Writer, m *Meter, argv []string) error {
 	report := s.Summary.Report()
 	v := s.verdict(report)
-	c := &s.Meter.All
+	c := &m.All
 	var b strings.Builder
 	what := v.program
 	if len(argv) > 0 && !v.attached {
@@ -66,7 +67,7 @@ func (s *Sink) WriteStat(w io.Writer, argv []string) error {
 		}
 		return cli.Grouped(k.Bytes) + " bytes, " + share(spent.Time())
 	}
-	t := &s.Meter.Spent
+	t := &m.Spent
 	library := func(n uint64, what, more string) {
 		if s.held().each() {
 			row(n, what, more)
@@ -86,10 +87,10 @@ func (s *Sink) WriteStat(w io.Writer, argv []string) error {
 	library(c.syncs, "waits for the GPU", share(t.Syncs.Time()))
 	library(c.loads, "loads of code", share(t.loads.Time()))
 	of := "driver"
-	if s.Meter.runtime && !s.Meter.driver {
+	if m.runtime && !m.driver {
 		of = "runtime"
 	}
-	library(c.Calls, "calls of the "+of+"'s API", share(s.Observer.library.Time()))
+	library(c.Calls, "calls of the "+of+"'s API", share(s.gathered.library.Time()))
 	row(c.Ioctls, "device calls", share(v.Driver))
 	failed := "failed calls"
 	if !s.held().each() {
@@ -99,7 +100,7 @@ func (s *Sink) WriteStat(w io.Writer, argv []string) error {
 	if c.unended > 0 {
 		row(c.unended, "calls whose return was not recorded", "only launches are counted above")
 	}
-	if _, peak := s.Memory(0); peak > 0 {
+	if _, peak := s.memory(0); peak > 0 {
 		row(peak, "bytes of GPU memory", cli.SizeText(peak)+" at most")
 	}
 	fmt.Fprintf(&b, "\n%18.6f seconds elapsed\n\n", seconds)

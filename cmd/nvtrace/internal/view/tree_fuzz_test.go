@@ -4,6 +4,7 @@ import (
 	"io"
 	"testing"
 
+	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/internal/testrec"
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/allow"
@@ -43,7 +44,7 @@ func FuzzReports(f *testing.F) {
 		for _, ev := range events {
 			call := d.Decode(ev)
 			k.Add(ev, &call, d)
-			book.add(ev, &call, nil, d)
+			book.Observe(&observe.Event{Event: ev, Call: &call, Decoder: d})
 		}
 		if l := k.Lacks(); len(l) > 0 {
 			t.Fatalf("lacks %s", l[0].LackText())

@@ -2,13 +2,14 @@ package view
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/objects"
@@ -19,258 +20,6 @@ import (
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
-
-// observer gathers what the first lines of a summary say and its tables do not: how
-// much of the time was spent in the driver and in CUDA's libraries, and which code
-// came to the GPU.
-type observer struct {
-	driver, library busy
-	purposes        [api.Purposes]purpose
-	images          map[string]struct{}
-	kernels         int
-	Found           found
-	gpus            *api.GPUTimes
-	times           *GPUTimes // what gpus came to, once there is nothing to come
-	memory          *api.Allocations
-	hang            *api.Hang
-	channels        map[int32]*channelsAt   // of processes whose GPU channels were looked at, as of the latest look
-	from            int64                   // library calls from before were dropped; 0: none were
-	sampled         map[int]*traces.Sampled // what looks from outside came to, by process
-}
-
-// channelsAt is what a process's channels were at, but for those that were idle.
-type channelsAt struct {
-	PID      int32           `json:"pid"`
-	Time     int64           `json:"time"`
-	Said     []string        `json:"said"`
-	Channels json.RawMessage `json:"channels,omitempty"` // as nvtrace ps --json has them
-}
-
-// GPUTimes is what GPUs did.
-type GPUTimes struct {
-	Contexts []api.GPUTime  `json:"contexts"`
-	Works    []api.WorkTime `json:"works"`
-}
-
-// gpuTimes returns what GPUs did, nil where that was not recorded. Nothing may be added afterwards.
-func (o *observer) gpuTimes() *GPUTimes {
-	if o.times == nil && o.gpus != nil {
-		o.times = new(GPUTimes)
-		o.times.Contexts, o.times.Works = o.gpus.Report()
-	}
-	if o.times == nil || len(o.times.Works) == 0 {
-		return nil
-	}
-	return o.times
-}
-
-// hanging is what was not over when nothing went on.
-type hanging struct {
-	Threads []api.WaitingThread `json:"threads,omitempty"`
-	Streams []api.HungStream    `json:"streams,omitempty"`
-	GPUs    []channelsAt        `json:"gpus,omitempty"`
-}
-
-// hanging returns that, nil where there was nothing.
-func (o *observer) hanging() *hanging {
-	if o.hang == nil {
-		return nil
-	}
-	h := new(hanging)
-	for _, pid := range slices.Sorted(maps.Keys(o.channels)) {
-		h.GPUs = append(h.GPUs, *o.channels[pid])
-	}
-	if h.Threads, h.Streams = o.hang.Report(); len(h.Threads)+len(h.Streams)+len(h.GPUs) == 0 {
-		return nil
-	}
-	return h
-}
-
-// addChannels takes in what a process's channels were at.
-func (o *observer) addChannels(ev *traces.Event) {
-	if ev.Text == "" {
-		delete(o.channels, ev.PID) // all were idle
-		return
-	}
-	if o.channels == nil {
-		o.channels = make(map[int32]*channelsAt)
-	}
-	if o.channels[ev.PID] == nil && len(o.channels) >= maxChannelsAt {
-		return
-	}
-	at := &channelsAt{PID: ev.PID, Time: ev.Time, Said: strings.Split(strings.TrimSpace(ev.Text), "\n")}
-	if json.Valid([]byte(ev.Data)) { // else it was cut
-		at.Channels = json.RawMessage(ev.Data)
-	}
-	o.channels[ev.PID] = at
-}
-
-// maxChannelsAt bounds what a hostile recording has us keep.
-const maxChannelsAt = 64
-
-// maxImageNames bounds what a hostile recording may have us remember.
-const maxImageNames = 1 << 16
-
-// add takes in an event; f is the library call that it is or happened in, and t what knows.
-func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
-	if o.gpus == nil {
-		o.gpus = api.NewGPUTimes()
-	}
-	o.gpus.Add(ev, t, f)
-	if o.memory == nil {
-		o.memory = api.NewAllocations()
-		o.memory.Demangle = fatbin.DemangleShort
-	}
-	o.memory.Add(ev, f)
-	if o.hang == nil {
-		o.hang = api.NewHang()
-	}
-	o.hang.Add(ev, t, f)
-	timed := ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0
-	switch ev.Kind {
-	case traces.KindOpen, traces.KindClose, traces.KindMmap, traces.KindMunmap, traces.KindMremap, traces.KindIoctl:
-		if timed {
-			o.driver.add(ev.Time, ev.Time+ev.Dur)
-		}
-	case traces.KindReturn:
-		if timed && f != nil && f.Parent == nil {
-			o.library.add(max(f.Start, o.from), f.End)
-		}
-		if timed && f != nil {
-			if p := f.Purpose(); p != api.NoPurpose {
-				o.purposes[p].add(f, o.from)
-			}
-		}
-	case traces.KindImage:
-		if ev.Image != nil && len(o.images) < maxImageNames {
-			if o.images == nil {
-				o.images = make(map[string]struct{})
-			}
-			o.images[ev.Image.SHA256] = struct{}{}
-		}
-	case traces.KindKernel:
-		o.kernels++
-	case traces.KindChannels:
-		o.addChannels(ev)
-	case traces.KindSampled:
-		if r := ev.Sampled(); r != nil && (o.sampled[int(ev.PID)] != nil || len(o.sampled) < maxMetered) {
-			if o.sampled == nil {
-				o.sampled = make(map[int]*traces.Sampled)
-			}
-			o.sampled[int(ev.PID)] = r
-		}
-	case traces.KindGPU, traces.KindStack:
-	default:
-		o.Found.add(ev)
-	}
-}
-
-// purpose is the time of calls that were made for something.
-type purpose struct {
-	busy
-	calls uint64
-	by    map[string]*int64 // time of each function
-	name  string            // of the latest call
-	last  *int64            // by[name]
-}
-
-// add takes in a call that has returned. What was before from does not count.
-func (p *purpose) add(f *api.Frame, from int64) {
-	p.busy.add(max(f.Start, from), f.End)
-	p.calls++
-	if p.last == nil || p.name != f.Name {
-		if p.by == nil {
-			p.by = make(map[string]*int64)
-		}
-		p.name, p.last = f.Name, p.by[f.Name]
-		if p.last == nil {
-			p.last = new(int64)
-			p.by[f.Name] = p.last // the names are those of functions that are known
-		}
-	}
-	*p.last += max(f.End-max(f.Start, from), 0)
-}
-
-// most returns the function that took most of the time.
-func (p *purpose) most() (name string) {
-	for _, n := range slices.Sorted(maps.Keys(p.by)) {
-		if name == "" || *p.by[n] > *p.by[name] {
-			name = n
-		}
-	}
-	return name
-}
-
-// spent is a line of where the time went.
-type spent struct {
-	Purpose string `json:"purpose"`
-	Time    int64  `json:"time"` // in which at least one thread was at it
-	Calls   uint64 `json:"calls"`
-	Most    string `json:"most"` // the function that took most of it
-}
-
-// spent returns what calls of the driver and the runtime were made for, what took longest first.
-func (o *observer) spent() (list []spent) {
-	for i := range o.purposes {
-		if p := &o.purposes[i]; p.calls > 0 {
-			list = append(list, spent{api.Purpose(i).String(), p.Time(), p.calls, p.most()})
-		}
-	}
-	slices.SortStableFunc(list, func(a, b spent) int { return cmp.Compare(b.Time, a.Time) })
-	return list
-}
-
-// busy adds up the time that is covered by spans, which may overlap and come in any order: how long
-// at least one thread, or GPU, was at something.
-type busy struct {
-	total int64
-	spans []timeSpan // in order, and apart from each other
-}
-
-// timeSpan is a time that is covered; of one that was made of several, a part of it is.
-type timeSpan struct{ from, to, covered int64 }
-
-// maxSpans is how many spans are kept for what may still overlap them.
-const maxSpans = 1 << 9
-
-// add returns how much of the span was not covered before; of nil, whose spans are not kept, nothing.
-func (b *busy) add(from, to int64) (added int64) {
-	if b == nil || to <= from {
-		return 0
-	}
-	first, _ := slices.BinarySearchFunc(b.spans, from, func(s timeSpan, from int64) int { return cmp.Compare(s.to, from) })
-	last, whole := first, timeSpan{from, to, 0}
-	for added = to - from; last < len(b.spans) && b.spans[last].from <= to; last++ {
-		s := b.spans[last]
-		added -= s.within(from, to)
-		whole = timeSpan{min(whole.from, s.from), max(whole.to, s.to), whole.covered + s.covered}
-	}
-	whole.covered += added
-	b.total += added
-	b.spans = slices.Replace(b.spans, first, last, whole)
-	if len(b.spans) > maxSpans { // the older half becomes coarser
-		const half = maxSpans / 2
-		for i := range half / 2 {
-			x, y := b.spans[2*i], b.spans[2*i+1]
-			b.spans[i] = timeSpan{x.from, y.to, x.covered + y.covered}
-		}
-		b.spans = slices.Delete(b.spans, half/2, half)
-	}
-	return added
-}
-
-// within returns how much is covered from one moment to another: as if what is covered of a part
-// were spread over it evenly.
-func (s *timeSpan) within(from, to int64) int64 {
-	n, all := min(s.to, to)-max(s.from, from), s.to-s.from
-	if n == all || s.covered == all {
-		return min(n, s.covered)
-	}
-	return int64(float64(n) * (float64(s.covered) / float64(all)))
-}
-
-// Time returns how long it was in all.
-func (b *busy) Time() int64 { return b.total }
 
 // verdict is the first thing that a summary says. Times are in nanoseconds.
 type verdict struct {
@@ -323,11 +72,11 @@ type memoryPeak struct {
 }
 
 // verdict says what a run comes to, from all that was gathered of it.
-func (s *Sink) verdict(r *ioctl.Report) *verdict {
-	o := &s.Observer
+func (s *Totals) verdict(r *ioctl.Report) *verdict {
+	o := &s.gathered
 	v := &verdict{
 		Driver: o.driver.Time(), held: s.held(), Failed: s.book.total, First: s.book.first,
-		Images: len(o.images), Kernels: o.kernels, library: s.ApiReport(), ioctls: r.Ioctls, ioctlTime: r.IoctlTime, untimed: r.Untimed, gaps: r.Gaps, moreGaps: r.MoreGaps,
+		Images: len(o.images), Kernels: o.kernels, library: s.api(), ioctls: r.Ioctls, ioctlTime: r.IoctlTime, untimed: r.Untimed, gaps: r.Gaps, moreGaps: r.MoreGaps,
 		CallsFrom: o.from, Spent: o.spent(), GPU: o.gpuTimes(), Hang: o.hanging(), Lines: o.memoryReport(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.Unseen > 0,
 	}
 	if v.held.any() && !v.held.counted {
@@ -338,7 +87,7 @@ func (s *Sink) verdict(r *ioctl.Report) *verdict {
 	v.captured = captured(r)
 	v.place = s.place.String()
 	v.images = v.Images+v.Kernels > 0 || v.captured != nil
-	v.found = o.Found
+	v.found = o.found
 	v.time(r)
 	l := s.book.l
 	for pid := range l.Pids {
@@ -515,14 +264,6 @@ func (v *verdict) writeSpent(line func(what, format string, args ...any)) {
 	}
 }
 
-// memoryReport returns what lines allocated, nil where that is not known.
-func (o *observer) memoryReport() *api.MemoryReport {
-	if o.memory == nil {
-		return nil
-	}
-	return o.memory.Report()
-}
-
 // writeOutOfMemory says what had the memory when there was no more.
 func (v *verdict) writeOutOfMemory(line func(what, format string, args ...any)) {
 	if v.Lines == nil || v.Lines.Failed == nil {
@@ -677,4 +418,16 @@ func captured(r *ioctl.Report) *traces.Captured {
 		c = cmp.Or(c, capture.OldNote(n))
 	}
 	return c
+}
+
+// endText says how a process ended.
+func endText(p *ioctl.Process) string {
+	if !p.Exited {
+		return ""
+	}
+	st := unix.WaitStatus(p.Status)
+	if st.Signaled() {
+		return unix.SignalName(st.Signal())
+	}
+	return "exit " + strconv.Itoa(st.ExitStatus())
 }

@@ -54,7 +54,8 @@ func TestBusy(t *testing.T) {
 // TestVerdict: what a summary begins with.
 func TestVerdict(t *testing.T) {
 	h := &traces.Header{Driver: "580.142", Argv: []string{"/opt/app", "x"}, PID: 7}
-	s := &Sink{Decoder: ioctl.NewDecoder(h), Notice: func(n string) { t.Error(n) }}
+	s := NewSink(ioctl.NewDecoder(h), nil)
+	s.Notice = func(n string) { t.Error(n) }
 	s.Summarise(h)
 	call := func(tid int32, name string, at, dur, ret int64) {
 		s.Event(&traces.Event{Kind: traces.KindCall, PID: 7, TID: tid, Time: at, FD: -1, Name: name, Path: "libcuda.so.1"})
@@ -80,7 +81,7 @@ func TestVerdict(t *testing.T) {
 	s.Event(&traces.Event{Kind: traces.KindExit, PID: 7, TID: 7, Time: 10000, FD: -1, Ret: 3 << 8})
 	s.Event(&traces.Event{Kind: traces.KindEnd, Time: 99999, FD: -1})
 	var got strings.Builder
-	v := s.verdict(s.Summary.Report())
+	v := s.Totals.verdict(s.Totals.Summary.Report())
 	if err := v.write(&got); err != nil {
 		t.Fatal(err)
 	}
