@@ -12,6 +12,7 @@ import (
 
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/hostmaps"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
@@ -131,7 +132,7 @@ func (f *fakeThread) Read(addr uint64, buf []byte) int {
 
 // hostRun proves and runs one program with some maps, and returns what it left in the map
 // out, an array of 8 values.
-func hostRun(t *testing.T, kind object.HostKind, maps []*object.MapDef, th HostThread, ins asm.Instructions) (out [8]uint64, call *HostCall, r *HostRunner, err error) {
+func hostRun(t *testing.T, kind object.HostKind, maps []*object.MapDef, th hostrun.Thread, ins asm.Instructions) (out [8]uint64, call *hostrun.Call, r *hostrun.Runner, err error) {
 	t.Helper()
 	o := &object.Object{Name: "test.o", Maps: append(maps, def("out", object.MapArray, 4, 64, 1))}
 	slices.SortFunc(o.Maps, func(a, b *object.MapDef) int { return strings.Compare(a.Name, b.Name) })
@@ -144,8 +145,8 @@ func hostRun(t *testing.T, kind object.HostKind, maps []*object.MapDef, th HostT
 	if err != nil {
 		return out, nil, nil, err
 	}
-	r = plan.NewHostRunner(m, mem, func(int, string) {}, func(*mapmem.Map, mapmem.Record) {})
-	call = &HostCall{Thread: th, Fields: make([]uint64, len(object.PtRegs.Fields)), FuncIP: 0x4000}
+	r = hostrun.NewRunner(plan.Host, m, mem, func(int, string) {}, func(*mapmem.Map, mapmem.Record) {})
+	call = &hostrun.Call{Thread: th, Fields: make([]uint64, len(object.PtRegs.Fields)), FuncIP: 0x4000}
 	if err := r.Run(plan.Host[0], call); err != nil {
 		return out, nil, nil, err
 	}
@@ -216,8 +217,10 @@ func TestHostMaps(t *testing.T) {
 	if lost := r.Losses(); len(lost) != 1 || lost[0].Error() != "map hash: 1 insertions found no room" {
 		t.Errorf("lost %v", lost)
 	}
-	if table, err := r.maps.Read(r.mem, r.maps.Find("hash")); err != nil || len(table.Rows) != 2 {
-		t.Errorf("%d entries, %v", len(table.Rows), err)
+	for key, want := range map[uint64]bool{1: false, 2: true, 3: true} {
+		if addr, err := r.Lookup(r.Maps().Find("hash"), binary.LittleEndian.AppendUint64(nil, key), 0); err != nil || addr != 0 != want {
+			t.Errorf("key %d is at %#x, %v", key, addr, err)
+		}
 	}
 }
 

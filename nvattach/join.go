@@ -32,7 +32,7 @@ func (p *Plan) joined(d *object.MapDef) []mapmem.AddField {
 		}
 	}
 	for _, q := range p.Host {
-		if i := slices.Index(q.unit.Defs, d); i >= 0 && q.uses[i] && !take(&q.Machine.Maps[i]) {
+		if i := slices.Index(q.Unit.Defs, d); i >= 0 && q.Uses[i] && !take(&q.Machine.Maps[i]) {
 			return nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 
@@ -120,7 +121,7 @@ func TestJoin(t *testing.T) {
 	if host.SharedSize != 0 {
 		t.Errorf("%d bytes of the host's memory are for kernels", host.SharedSize)
 	}
-	r := p.NewHostRunner(host, mem, nil, nil)
+	r := hostrun.NewRunner(p.Host, host, mem, nil, nil)
 	d := p.Objects[0].Map("m")
 	set, err := object.ParseMapSetting("m[1]=hex:64000000000000000500000000000000")
 	if err != nil {
@@ -132,7 +133,7 @@ func TestJoin(t *testing.T) {
 	type part struct {
 		maps *mapmem.Maps
 		mem  *mapmem.Buffer
-		join *Join
+		join *hostrun.Join
 	}
 	var parts []part
 	for range 2 {

@@ -9,6 +9,7 @@ import (
 
 	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/proof"
@@ -48,7 +49,7 @@ var ErrNoProgram = errors.New("no program to run")
 type Plan struct {
 	Objects  []*object.Object
 	Programs []*proof.Program
-	Host     []*PlannedHost // programs that run on the host
+	Host     []*hostrun.Program // programs that run on the host
 	kernels  []string
 	matched  matched
 
@@ -112,7 +113,7 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 			}
 		}
 		for _, prog := range host {
-			q, err := verifyHost(u, prog, maps, o.Fuel)
+			q, err := hostrun.Prove(u, prog, maps, o.Fuel)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
 				continue
@@ -155,7 +156,7 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 	}
 	for _, glob := range o.Programs {
 		if !slices.ContainsFunc(p.Programs, func(q *proof.Program) bool { return object.Glob(glob, q.Name) }) &&
-			!slices.ContainsFunc(p.Host, func(q *PlannedHost) bool { return object.Glob(glob, q.Name) }) {
+			!slices.ContainsFunc(p.Host, func(q *hostrun.Program) bool { return object.Glob(glob, q.Name) }) {
 			return nil, noProgram(objs, []string{glob})
 		}
 	}
@@ -169,7 +170,7 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 	}
 	p.hostSlots = mapmem.SlotBusyHomes + 1
 	for _, q := range p.Host {
-		q.slot = p.hostSlots
+		q.FirstCounter = p.hostSlots
 		p.hostSlots += 1 + len(q.Machine.Ends)
 	}
 	return p, nil

@@ -1,11 +1,9 @@
 package nvattach
 
 import (
-	"maps"
 	"slices"
 	"testing"
 
-	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/proof"
 )
@@ -27,34 +25,6 @@ func TestReference(t *testing.T) {
 		}
 		if len(proof.ContextFields(k)) == 0 {
 			t.Errorf("%s has no context", k)
-		}
-	}
-}
-
-// TestHelperForms: each row of the table of helpers is done where it says so, and nowhere else.
-func TestHelperForms(t *testing.T) {
-	forms := new(proof.Unit).Forms()
-	atStops := make(map[int32]bool)
-	kinds := maps.Clone(object.HostKinds)
-	maps.Copy(kinds, object.SyscallKinds)
-	for section, kind := range kinds {
-		for n, h := range hostHelpers(new(proof.Unit), kind, nil) {
-			if atStops[n] = true; h.Interpret == nil {
-				t.Errorf("helper %d, %s, is not done at a stop (%s)", n, h.Name, section)
-			}
-		}
-	}
-	for _, row := range helper.In(helper.All) {
-		if has := forms[row.Number] != nil; has != (row.In&helper.Kernel != 0) {
-			t.Errorf("helper %d, %s: PTX for it: %v, the table says %v", row.Number, row.Name, has, !has)
-		}
-		if has := atStops[row.Number]; has != (row.In&helper.Stop != 0) {
-			t.Errorf("helper %d, %s: at stops: %v, the table says %v", row.Number, row.Name, has, !has)
-		}
-	}
-	for n := range forms {
-		if helper.Of(n) == nil {
-			t.Errorf("helper %d has no row", n)
 		}
 	}
 }

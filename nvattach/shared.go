@@ -8,18 +8,17 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"nvtrace/nvattach/helper"
-	"nvtrace/nvattach/hostmaps"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/proof"
-	"nvtrace/ptx/bpf"
 )
 
 // onHost reports whether a program on the host uses a map.
 func (p *Plan) onHost(d *object.MapDef) bool {
-	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
-		i := slices.Index(q.unit.Defs, d)
-		return i >= 0 && q.uses[i]
+	return slices.ContainsFunc(p.Host, func(q *hostrun.Program) bool {
+		i := slices.Index(q.Unit.Defs, d)
+		return i >= 0 && q.Uses[i]
 	})
 }
 
@@ -82,9 +81,9 @@ func (p *Plan) changedInKernels(d *object.MapDef) bool {
 }
 
 func (p *Plan) changedOnHost(d *object.MapDef) bool {
-	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
-		i := slices.Index(q.unit.Defs, d)
-		return i >= 0 && q.uses[i] && slices.ContainsFunc(q.Insns, func(in asm.Instruction) bool {
+	return slices.ContainsFunc(p.Host, func(q *hostrun.Program) bool {
+		i := slices.Index(q.Unit.Defs, d)
+		return i >= 0 && q.Uses[i] && slices.ContainsFunc(q.Insns, func(in asm.Instruction) bool {
 			return in.OpCode.Class() == asm.StXClass && in.OpCode.Mode() == asm.AtomicMode ||
 				in.IsBuiltinCall() && (in.Constant == int64(asm.FnMapUpdateElem) || in.Constant == int64(asm.FnMapDeleteElem))
 		})
@@ -146,7 +145,7 @@ func (p *Plan) NewHostMaps(o *mapmem.MapOptions, alloc func(size uint64) ([]byte
 	if o != nil {
 		opt.MaxBytes, opt.Clock = o.MaxBytes, opt.Clock || o.Clock
 	}
-	if slices.ContainsFunc(p.Host, (*PlannedHost).prints) {
+	if slices.ContainsFunc(p.Host, (*hostrun.Program).Prints) {
 		opt.PrintBytes = 0
 	}
 	m, err := mapmem.NewMapsOf(p.Objects, &opt, p.onHost)
@@ -169,18 +168,8 @@ func (p *Plan) NewHostMaps(o *mapmem.MapOptions, alloc func(size uint64) ([]byte
 
 // hostDeletes reports whether a program on the host may delete keys of a map.
 func (p *Plan) hostDeletes(d *object.MapDef) bool {
-	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
-		i := slices.Index(q.unit.Defs, d)
-		return i >= 0 && q.uses[i] && q.calls(helper.MapDelete)
+	return slices.ContainsFunc(p.Host, func(q *hostrun.Program) bool {
+		i := slices.Index(q.Unit.Defs, d)
+		return i >= 0 && q.Uses[i] && q.Calls(helper.MapDelete)
 	})
-}
-
-// NewHostRunner returns a runner. print takes what programs print, record what they write to
-// ring buffers.
-func (p *Plan) NewHostRunner(m *mapmem.Maps, mem *mapmem.HostMemory, print func(cpu int, text string), record func(x *mapmem.Map, r mapmem.Record)) *HostRunner {
-	return &HostRunner{
-		Writer:   hostmaps.NewWriter(m, mem),
-		programs: p.Host, maps: m, mem: mem, print: print, record: record, interpreters: make(map[*PlannedHost]*bpf.Interpreter),
-		early: make(map[hostEnd]uint64), random: 0x9e3779b97f4a7c15,
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
@@ -98,7 +99,7 @@ func run(out io.Writer, program string, files []string) error {
 	if err != nil {
 		return err
 	}
-	runner := plan.NewHostRunner(maps, mem, func(_ int, text string) { fmt.Fprint(out, text) }, func(*mapmem.Map, mapmem.Record) {})
+	runner := hostrun.NewRunner(plan.Host, maps, mem, func(_ int, text string) { fmt.Fprint(out, text) }, func(*mapmem.Map, mapmem.Record) {})
 	for _, name := range files {
 		if err := s.file(out, plan, runner, name); err != nil {
 			return err
@@ -117,7 +118,7 @@ func run(out io.Writer, program string, files []string) error {
 }
 
 // file runs the programs at a file's lines.
-func (s *source) file(out io.Writer, plan *nvattach.Plan, runner *nvattach.HostRunner, name string) error {
+func (s *source) file(out io.Writer, plan *nvattach.Plan, runner *hostrun.Runner, name string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func (s *source) file(out io.Writer, plan *nvattach.Plan, runner *nvattach.HostR
 	lines := bufio.NewScanner(f)
 	for number := uint64(1); lines.Scan(); number++ {
 		s.text = lines.Text()
-		call := &nvattach.HostCall{Thread: self{}, Fields: []uint64{number, uint64(len(s.text)), uint64(len(strings.Fields(s.text)))}}
+		call := &hostrun.Call{Thread: self{}, Fields: []uint64{number, uint64(len(s.text)), uint64(len(strings.Fields(s.text)))}}
 		for _, p := range plan.Host {
 			if match, _ := filepath.Match(p.Point.Config, filepath.Base(name)); !match || p.Point.Source != &s.HostSource {
 				continue

@@ -1,8 +1,8 @@
 // Package helper lists the functions that eBPF programs call by number: a row each, with what it
 // takes, what it means, and where programs can call it. What such a call does is written
-// elsewhere, once for each place: as PTX in nvattach/proof, for a program at a stop in nvattach's host
-// files, for one in the traced process in ptrace/agent's helpers.c. Tests compare these with the
-// rows, and the header for authors is made of them.
+// elsewhere, once for each place: as PTX in nvattach/proof, for a program at a stop in
+// nvattach/hostrun, for one in the traced process in ptrace/agent's helpers.c. Tests compare these
+// with the rows, and the header for authors is made of them.
 package helper
 
 import (

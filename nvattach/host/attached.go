@@ -8,13 +8,14 @@ import (
 
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/control"
+	"nvtrace/nvattach/hostrun"
 )
 
 // An attachment is a program of a run, with its number. What is not atomic is under the
 // Tracer's lock.
 type attachment struct {
 	id     int
-	q      *nvattach.PlannedHost
+	q      *hostrun.Program
 	state  atomic.Pointer[string] // of package control
 	places []string
 	uses   []use
@@ -33,11 +34,11 @@ const mostPlaces = 100
 type attachments struct {
 	mu   sync.Mutex
 	list []*attachment
-	of   map[*nvattach.PlannedHost]*attachment // not changed after newAttachments
+	of   map[*hostrun.Program]*attachment // not changed after newAttachments
 }
 
 func newAttachments(p *nvattach.Plan) *attachments {
-	a := &attachments{of: make(map[*nvattach.PlannedHost]*attachment)}
+	a := &attachments{of: make(map[*hostrun.Program]*attachment)}
 	for i, q := range p.Host {
 		x := &attachment{id: i + 1, q: q}
 		x.set(control.On)
@@ -52,11 +53,11 @@ func (x *attachment) set(state string) { x.state.Store(&state) }
 func (x *attachment) is(state string) bool { return *x.state.Load() == state }
 
 // runs reports whether a program is to run.
-func (a *attachments) runs(q *nvattach.PlannedHost) bool { return a.of[q].is(control.On) }
+func (a *attachments) runs(q *hostrun.Program) bool { return a.of[q].is(control.On) }
 
 // over reports whether none of the programs will ever run again.
-func (a *attachments) over(lists ...[]*nvattach.PlannedHost) bool {
-	return !slices.ContainsFunc(slices.Concat(lists...), func(q *nvattach.PlannedHost) bool { return !a.of[q].is(control.Detached) })
+func (a *attachments) over(lists ...[]*hostrun.Program) bool {
+	return !slices.ContainsFunc(slices.Concat(lists...), func(q *hostrun.Program) bool { return !a.of[q].is(control.Detached) })
 }
 
 // at notes that programs run at a place.
@@ -71,7 +72,7 @@ func (a *attachments) at(x *target) {
 }
 
 // used notes which programs a probe in processes has, and switches those off that are.
-func (a *attachments) used(f *fast, probe uint64, programs []*nvattach.PlannedHost) {
+func (a *attachments) used(f *fast, probe uint64, programs []*hostrun.Program) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i, q := range programs {

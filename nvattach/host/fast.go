@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
@@ -27,9 +27,9 @@ import (
 type fast struct {
 	agent    *agent.Agent
 	programs *agent.Programs
-	runner   *nvattach.HostRunner
+	runner   *hostrun.Runner
 	maps     map[*mapmem.Map]uint64 // as helpers have them
-	added    map[*nvattach.PlannedHost]*added
+	added    map[*hostrun.Program]*added
 	calls    bool // programs run at system calls
 	// indexes are tables for unwinding by file; nil: it has none.
 	indexes map[proc.FileKey]*index
@@ -46,7 +46,7 @@ type added struct {
 func newFast(o *Options) (*fast, error) {
 	f := &fast{
 		agent: o.Agent, programs: o.Programs, runner: o.Runner,
-		maps: make(map[*mapmem.Map]uint64), added: make(map[*nvattach.PlannedHost]*added),
+		maps: make(map[*mapmem.Map]uint64), added: make(map[*hostrun.Program]*added),
 		unwinders: make(map[proc.FileKey]*target), indexes: make(map[proc.FileKey]*index),
 	}
 	f.programs.OnLock = func(addr uint64) { f.runner.Unlock(addr) }
@@ -59,7 +59,7 @@ func newFast(o *Options) (*fast, error) {
 }
 
 // add puts a program into the memory of programs.
-func (f *fast) add(q *nvattach.PlannedHost) (agent.ProgramRef, error) {
+func (f *fast) add(q *hostrun.Program) (agent.ProgramRef, error) {
 	a := f.added[q]
 	if a == nil {
 		a = new(added)
@@ -69,7 +69,7 @@ func (f *fast) add(q *nvattach.PlannedHost) (agent.ProgramRef, error) {
 	return a.ref, a.err
 }
 
-func (f *fast) compile(q *nvattach.PlannedHost) (r agent.ProgramRef, err error) {
+func (f *fast) compile(q *hostrun.Program) (r agent.ProgramRef, err error) {
 	c := &agent.Code{Code: q.Machine.Code, Counts: f.runner.Counts(q)}
 	for _, s := range q.Machine.Slots {
 		v := uint64(0)
@@ -183,9 +183,9 @@ func (f *fast) innerMaps(x *mapmem.Map) (addr uint64, err error) {
 }
 
 // probe adds what runs at one place.
-func (f *fast) probe(entries, returns []*nvattach.PlannedHost) (uint64, error) {
+func (f *fast) probe(entries, returns []*hostrun.Program) (uint64, error) {
 	var lists [2][]agent.ProgramRef
-	for i, programs := range [][]*nvattach.PlannedHost{entries, returns} {
+	for i, programs := range [][]*hostrun.Program{entries, returns} {
 		for _, q := range programs {
 			r, err := f.add(q)
 			if err != nil {
@@ -232,7 +232,7 @@ func (f *fast) hook(x *target, a *attachments) (*agent.Hook, error) {
 // unwinds reports whether exceptions may come through code of the agent's: to functions whose return
 // is watched, or from a system call.
 func (t *Tracer) unwinds() bool {
-	return t.fast != nil && t.fast.calls || slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Returns() })
+	return t.fast != nil && t.fast.calls || slices.ContainsFunc(t.opts.Plan.Host, func(q *hostrun.Program) bool { return q.Point.Returns() })
 }
 
 // unwinder returns the place of the function in a mapped file by which exceptions and

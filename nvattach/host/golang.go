@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/arch/x86/x86asm"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/jump"
 )
@@ -294,7 +294,7 @@ func (c goCode) entry(f *goFile, start uint64) (at int) {
 }
 
 // with is a list with a program, once: a function may have two names.
-func with(list []*nvattach.PlannedHost, q *nvattach.PlannedHost) []*nvattach.PlannedHost {
+func with(list []*hostrun.Program, q *hostrun.Program) []*hostrun.Program {
 	if slices.Contains(list, q) {
 		return list
 	}
@@ -302,7 +302,7 @@ func with(list []*nvattach.PlannedHost, q *nvattach.PlannedHost) []*nvattach.Pla
 }
 
 // add has a program run at a function of Go's.
-func (f *goFile) add(t *Tracer, places map[uint64]*target, q *nvattach.PlannedHost, addr uint64, name, told string) error {
+func (f *goFile) add(t *Tracer, places map[uint64]*target, q *hostrun.Program, addr uint64, name, told string) error {
 	g, err := f.read(addr)
 	if err != nil {
 		return err

@@ -30,6 +30,7 @@ import (
 	"nvtrace/ioctl/nearest"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
@@ -42,11 +43,11 @@ import (
 // Options say what runs.
 type Options struct {
 	Plan   *nvattach.Plan
-	Runner *nvattach.HostRunner
+	Runner *hostrun.Runner
 	// Report is told, once each, what can't be done.
 	Report func(text string)
 	// Place says where a program is to run, for messages; nil: by its name and section.
-	Place func(q *nvattach.PlannedHost) string
+	Place func(q *hostrun.Program) string
 	// Agent and Programs, where they are not nil, have programs run in the processes.
 	// Programs has the memory that Runner's maps lie in.
 	Agent    *agent.Agent
@@ -69,16 +70,16 @@ type Tracer struct {
 	files   map[proc.FileKey][]*target
 	codes   *jump.Files
 	procs   map[*ptrace.Process]*process
-	enters  map[uint64][]*nvattach.PlannedHost // by number of the system call
-	exits   map[uint64][]*nvattach.PlannedHost
-	found   map[*nvattach.PlannedHost]bool     // whether its function was found
-	inFile  map[*nvattach.PlannedHost]bool     // whether its file was
-	near    map[*nvattach.PlannedHost][]string // functions of it that are called like the one that is not there
-	skipped map[int]int64                      // by thread: what a call returns that is not made
+	enters  map[uint64][]*hostrun.Program // by number of the system call
+	exits   map[uint64][]*hostrun.Program
+	found   map[*hostrun.Program]bool     // whether its function was found
+	inFile  map[*hostrun.Program]bool     // whether its file was
+	near    map[*hostrun.Program][]string // functions of it that are called like the one that is not there
+	skipped map[int]int64                 // by thread: what a call returns that is not made
 	told    map[string]bool
-	real    map[*nvattach.PlannedHost]string // the path of its file, without symbolic links
-	fast    *fast                            // nil: all programs run here
-	slow    map[string]error                 // why functions' programs do not run in the processes, by name
+	real    map[*hostrun.Program]string // the path of its file, without symbolic links
+	fast    *fast                       // nil: all programs run here
+	slow    map[string]error            // why functions' programs do not run in the processes, by name
 
 	attached *attachments
 	began    bool  // there was a program
@@ -90,10 +91,10 @@ type Tracer struct {
 type target struct {
 	offset  uint64 // in the file
 	name    string
-	entries []*nvattach.PlannedHost
-	returns []*nvattach.PlannedHost
-	leaves  []*nvattach.PlannedHost // at a function's return, of which this is an instruction
-	begins  bool                    // it is where a function begins
+	entries []*hostrun.Program
+	returns []*hostrun.Program
+	leaves  []*hostrun.Program // at a function's return, of which this is an instruction
+	begins  bool               // it is where a function begins
 
 	// chooses is not nil if the function returns the address of the one that programs run at, as
 	// the loader does for functions of which there are several (GNU_IFUNC). It is the code of the
@@ -125,9 +126,9 @@ type process struct {
 func New(o *Options, class uint16) (*Tracer, error) {
 	t := &Tracer{
 		opts: *o, class: class, files: make(map[proc.FileKey][]*target), procs: make(map[*ptrace.Process]*process),
-		enters: make(map[uint64][]*nvattach.PlannedHost), exits: make(map[uint64][]*nvattach.PlannedHost),
-		found: make(map[*nvattach.PlannedHost]bool), inFile: make(map[*nvattach.PlannedHost]bool), near: make(map[*nvattach.PlannedHost][]string),
-		skipped: make(map[int]int64), told: make(map[string]bool), real: make(map[*nvattach.PlannedHost]string),
+		enters: make(map[uint64][]*hostrun.Program), exits: make(map[uint64][]*hostrun.Program),
+		found: make(map[*hostrun.Program]bool), inFile: make(map[*hostrun.Program]bool), near: make(map[*hostrun.Program][]string),
+		skipped: make(map[int]int64), told: make(map[string]bool), real: make(map[*hostrun.Program]string),
 	}
 	t.watcher = dso.Watcher{Class: class, Mapped: t.mapped}
 	if t.opts.Logger == nil {
@@ -141,7 +142,7 @@ func New(o *Options, class uint16) (*Tracer, error) {
 		t.codes = o.Agent.Files()
 	}
 	t.slow, t.attached = make(map[string]error), newAttachments(o.Plan)
-	t.named = slices.ContainsFunc(o.Plan.Host, (*nvattach.PlannedHost).ListsCallers)
+	t.named = slices.ContainsFunc(o.Plan.Host, (*hostrun.Program).ListsCallers)
 	if o.Programs != nil && o.Agent != nil {
 		var err error
 		if t.fast, err = newFast(o); err != nil {
@@ -171,7 +172,7 @@ func New(o *Options, class uint16) (*Tracer, error) {
 }
 
 // isIn reports whether a program's point is in a file of that path.
-func (t *Tracer) isIn(q *nvattach.PlannedHost, path string) bool {
+func (t *Tracer) isIn(q *hostrun.Program, path string) bool {
 	if q.Point.API() {
 		return api.Match(path).Library != api.Unknown
 	}
@@ -195,7 +196,7 @@ var tracepoints = map[string]string{
 }
 
 // calls returns the numbers of the system calls that a program runs at.
-func calls(q *nvattach.PlannedHost) ([]uint64, error) {
+func calls(q *hostrun.Program) ([]uint64, error) {
 	numbers := systemCalls()
 	switch q.Point.Kind {
 	case object.HostSysEnter, object.HostSysExit:
@@ -230,7 +231,7 @@ func systemCalls() map[string]uint64 {
 
 // functions reports whether a program runs at a function.
 func (t *Tracer) functions() bool {
-	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Function() })
+	return slices.ContainsFunc(t.opts.Plan.Host, func(q *hostrun.Program) bool { return q.Point.Function() })
 }
 
 // code reports whether it must be known what code is mapped.
@@ -240,7 +241,7 @@ func (t *Tracer) code() bool {
 
 // usdt reports whether a program runs at probes that programs have been compiled with.
 func (t *Tracer) usdt() bool {
-	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Kind == object.HostUSDT })
+	return slices.ContainsFunc(t.opts.Plan.Host, func(q *hostrun.Program) bool { return q.Point.Kind == object.HostUSDT })
 }
 
 // unseen are system calls that do not return as others do: what would be run at their exit
@@ -377,8 +378,8 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 }
 
 // sysCall is what a system call's program gets to know.
-func (t *Tracer) sysCall(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) *nvattach.HostCall {
-	return &nvattach.HostCall{
+func (t *Tracer) sysCall(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) *hostrun.Call {
+	return &hostrun.Call{
 		Thread: &thread{task: task, t: t}, Fields: append([]uint64{0, 0, 0, uint64(uint32(task.TID)), s.Nr}, more...),
 	}
 }
@@ -438,7 +439,7 @@ func (t *Tracer) died(task *ptrace.Task, e *ptrace.TaskEvent) {
 }
 
 // run runs a program.
-func (t *Tracer) run(q *nvattach.PlannedHost, c *nvattach.HostCall) {
+func (t *Tracer) run(q *hostrun.Program, c *hostrun.Call) {
 	if !t.attached.runs(q) {
 		return
 	}
@@ -555,7 +556,7 @@ func (t *Tracer) Slow() string {
 
 // wants reports whether a program's point is in a file of that path.
 func (t *Tracer) wants(path string) bool {
-	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return t.isIn(q, path) })
+	return slices.ContainsFunc(t.opts.Plan.Host, func(q *hostrun.Program) bool { return t.isIn(q, path) })
 }
 
 // plant sets a breakpoint.
@@ -611,7 +612,7 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 			if err != nil {
 				return
 			}
-			t.run(q, &nvattach.HostCall{Thread: &thread{task: task, t: t}, Fields: registers(r), FuncIP: b.Addr})
+			t.run(q, &hostrun.Call{Thread: &thread{task: task, t: t}, Fields: registers(r), FuncIP: b.Addr})
 		})
 		if err != nil {
 			t.report(fmt.Sprintf("returns of %s can't be seen: %v", x.name, err))
@@ -621,7 +622,7 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 		t.leave(task, x, regs, b.Addr-x.behind)
 	}
 	for _, q := range x.entries {
-		call := &nvattach.HostCall{Thread: &thread{task: task, t: t}, Fields: registers(regs), FuncIP: b.Addr - x.behind}
+		call := &hostrun.Call{Thread: &thread{task: task, t: t}, Fields: registers(regs), FuncIP: b.Addr - x.behind}
 		if x.inGo {
 			call.Arg = func(n uint64) (uint64, bool) { return goArgument(call.Fields, n) }
 		}
@@ -641,7 +642,7 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 }
 
 // returnsAt are the programs at returns of a function, as far as waiting for these changes nothing that it does.
-func (t *Tracer) returnsAt(task *ptrace.Task, x *target) []*nvattach.PlannedHost {
+func (t *Tracer) returnsAt(task *ptrace.Task, x *target) []*hostrun.Program {
 	if len(x.returns) > 0 && errors.Is(x.slow, errCaller) && task.MovesReturns() {
 		t.report(fmt.Sprintf("returns of %s can't be seen: %v", x.name, errMoved))
 		return nil
@@ -662,7 +663,7 @@ func (t *Tracer) leave(task *ptrace.Task, x *target, regs *ptrace.Regs, begin ui
 	r.SetIP(binary.LittleEndian.Uint64(back[:]))
 	r.SetSP(r.SP() + 8)
 	for _, q := range x.leaves {
-		t.run(q, &nvattach.HostCall{Thread: &thread{task: task, t: t, regs: &r}, Fields: registers(&r), FuncIP: begin})
+		t.run(q, &hostrun.Call{Thread: &thread{task: task, t: t, regs: &r}, Fields: registers(&r), FuncIP: begin})
 	}
 }
 
@@ -697,7 +698,7 @@ func (t *Tracer) override(task *ptrace.Task, x *target, result uint64) bool {
 // pathOf returns the path that programs' points name a mapped file by: as it is here, or, of a process that has another
 // root (chroot), as the process has it.
 func (t *Tracer) pathOf(task *ptrace.Task, path string) string {
-	absolute := func(q *nvattach.PlannedHost) bool { return strings.HasPrefix(q.Point.Binary, "/") }
+	absolute := func(q *hostrun.Program) bool { return strings.HasPrefix(q.Point.Binary, "/") }
 	if t.wants(path) || !slices.ContainsFunc(t.opts.Plan.Host, absolute) {
 		return path
 	}
@@ -783,7 +784,7 @@ func (t *Tracer) read(c *jump.Code, path string) (list []*target, err error) {
 }
 
 // addFunctions adds the places in functions that a program names.
-func (t *Tracer) addFunctions(c *jump.Code, golang *goFile, places map[uint64]*target, q *nvattach.PlannedHost, path string, symbols []dso.Symbol, r *refused) {
+func (t *Tracer) addFunctions(c *jump.Code, golang *goFile, places map[uint64]*target, q *hostrun.Program, path string, symbols []dso.Symbol, r *refused) {
 	n := 0
 	for i := range symbols {
 		s := &symbols[i]
@@ -817,7 +818,7 @@ func (t *Tracer) addFunctions(c *jump.Code, golang *goFile, places map[uint64]*t
 
 // addAddress adds the place that a program names by a number: an offset in the file, as the kernel takes it, or
 // an address, as nm and debuggers show it.
-func (t *Tracer) addAddress(c *jump.Code, golang *goFile, places map[uint64]*target, q *nvattach.PlannedHost, path string, r *refused) {
+func (t *Tracer) addAddress(c *jump.Code, golang *goFile, places map[uint64]*target, q *hostrun.Program, path string, r *refused) {
 	name := fmt.Sprintf("%#x", q.Point.Offset)
 	addr, ok := c.Addr(q.Point.Offset)
 	if !ok {
@@ -832,7 +833,7 @@ func (t *Tracer) addAddress(c *jump.Code, golang *goFile, places map[uint64]*tar
 }
 
 // addPlace adds a place that a program wants, nil if it can't be there.
-func (t *Tracer) addPlace(c *jump.Code, golang *goFile, places map[uint64]*target, q *nvattach.PlannedHost, addr uint64, name, told string, r *refused) *target {
+func (t *Tracer) addPlace(c *jump.Code, golang *goFile, places map[uint64]*target, q *hostrun.Program, addr uint64, name, told string, r *refused) *target {
 	t.found[q] = true
 	switch {
 	case golang.is(addr):
@@ -888,7 +889,7 @@ func (r *refused) add(name string, err error) {
 }
 
 // tell says so, in one line for each reason.
-func (r *refused) tell(t *Tracer, q *nvattach.PlannedHost, path string) {
+func (r *refused) tell(t *Tracer, q *hostrun.Program, path string) {
 	at := fmt.Sprintf("program %s, section %s", q.Name, q.Section)
 	if t.opts.Place != nil {
 		at = t.opts.Place(q)
@@ -910,7 +911,7 @@ func (r *refused) tell(t *Tracer, q *nvattach.PlannedHost, path string) {
 }
 
 // add notes that a program runs at a place of a file, once.
-func (t *Tracer) add(places map[uint64]*target, q *nvattach.PlannedHost, off uint64, name string) *target {
+func (t *Tracer) add(places map[uint64]*target, q *hostrun.Program, off uint64, name string) *target {
 	t.found[q] = true
 	x := places[off]
 	if x == nil {

@@ -15,6 +15,7 @@ import (
 	"nvtrace/internal/need"
 	"nvtrace/internal/testprog"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
@@ -48,7 +49,7 @@ type rig struct {
 	plan    *nvattach.Plan
 	maps    *mapmem.Maps
 	mem     *mapmem.HostMemory
-	runner  *nvattach.HostRunner
+	runner  *hostrun.Runner
 	tracer  *Tracer
 	said    []string
 	printed []string
@@ -105,7 +106,7 @@ func rigWith(t testing.TB, file string, inside bool, change func([]*object.Objec
 	if r.maps, r.mem, err = r.plan.NewHostMaps(nil, alloc); err != nil {
 		t.Fatal(err)
 	}
-	r.runner = r.plan.NewHostRunner(r.maps, r.mem,
+	r.runner = hostrun.NewRunner(r.plan.Host, r.maps, r.mem,
 		func(_ int, text string) { r.printed = append(r.printed, text) },
 		func(m *mapmem.Map, rec mapmem.Record) {
 			r.records = append(r.records, m.Name+" "+string(rec.Data))

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
@@ -249,7 +249,7 @@ func (s *sweeper) traced(argv []string, path string, addrs []uint64, returns boo
 }
 
 // places has the program run at addresses of a file.
-func (s *sweeper) places(r *sweepRig, q *nvattach.PlannedHost, path string, addrs []uint64) {
+func (s *sweeper) places(r *sweepRig, q *hostrun.Program, path string, addrs []uint64) {
 	f, key, err := proc.OpenRegular(path)
 	if err != nil {
 		s.Fatal(err)

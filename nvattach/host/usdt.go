@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
@@ -331,7 +331,7 @@ func (a *usdtArg) value(regs []uint64, bias uint64, read func(addr uint64, buf [
 }
 
 // lacks returns why an argument that a program asks for is not to be had; nil if all are.
-func (u *usdt) lacks(q *nvattach.PlannedHost) error {
+func (u *usdt) lacks(q *hostrun.Program) error {
 	for _, n := range q.Arguments() {
 		switch {
 		case n < uint64(len(u.args)) && u.args[n].err != nil:
@@ -344,7 +344,7 @@ func (u *usdt) lacks(q *nvattach.PlannedHost) error {
 }
 
 // addUSDT adds the probes of a file that a program wants.
-func (t *Tracer) addUSDT(e *dso.File, places map[uint64]*target, q *nvattach.PlannedHost, path string, r *refused) error {
+func (t *Tracer) addUSDT(e *dso.File, places map[uint64]*target, q *hostrun.Program, path string, r *refused) error {
 	list, err := readUSDT(e)
 	for i := range list {
 		u := &list[i]

@@ -14,7 +14,7 @@ import (
 
 // Helpers returns all helpers that programs in kernels may call.
 func (u *Unit) Helpers() map[int32]*bpf.Helper {
-	h, forms := make(map[int32]*bpf.Helper), u.Forms()
+	h, forms := make(map[int32]*bpf.Helper), u.forms()
 	for _, row := range helper.In(helper.Kernel) {
 		e := row.Env(helper.Kernel)
 		e.Emit = forms[row.Number]
@@ -33,8 +33,8 @@ func (u *Unit) Helpers() map[int32]*bpf.Helper {
 	return h
 }
 
-// Forms are those of all helpers of programs in kernels, by their numbers.
-func (u *Unit) Forms() map[int32]form {
+// forms are those of all helpers of programs in kernels, by their numbers.
+func (u *Unit) forms() map[int32]form {
 	list := map[int32]form{
 		helper.MapLookup: u.lookup, helper.MapValue: u.mapValue, helper.MapUpdate: u.update, helper.MapDelete: u.remove, helper.MapLookupPerCPU: u.lookupSM,
 		helper.PerfOutput: u.perfOutput, helper.RingOutput: u.ringOutput, helper.RingReserve: u.ringReserve, helper.RingQuery: u.ringQuery,

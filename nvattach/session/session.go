@@ -22,6 +22,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
@@ -147,8 +148,8 @@ type Context struct {
 	readers []*mapmem.Reader
 	rings   []*mapmem.Map
 	passive bool
-	host    *nvattach.HostRunner // of the programs on the host; nil: this is a GPU's
-	join    *nvattach.Join       // of a GPU's: what of its maps becomes part of the host's; nil: nothing
+	host    *hostrun.Runner // of the programs on the host; nil: this is a GPU's
+	join    *hostrun.Join   // of a GPU's: what of its maps becomes part of the host's; nil: nothing
 
 	mu    sync.Mutex // of reading the maps
 	shown time.Time  // passive: when they were
@@ -324,7 +325,7 @@ func (c *Context) unit() string {
 // AddHost gives the programs on the host, of all processes, their maps, in memory that alloc
 // makes, and returns what runs them; nil if there are none, and clocks are not compared, which needs
 // such memory.
-func (s *Session) AddHost(alloc func(size uint64) ([]byte, error)) (*nvattach.HostRunner, error) {
+func (s *Session) AddHost(alloc func(size uint64) ([]byte, error)) (*hostrun.Runner, error) {
 	if len(s.opts.Plan.Host) == 0 && s.opts.Stamped == nil {
 		return nil, nil
 	}
@@ -344,7 +345,7 @@ func (s *Session) AddHost(alloc func(size uint64) ([]byte, error)) (*nvattach.Ho
 	}
 	c := &Context{s: s, mem: mem, maps: maps, shown: time.Now()}
 	// What is in the rings came before what a program does in this process.
-	c.host = s.opts.Plan.NewHostRunner(maps, mem,
+	c.host = hostrun.NewRunner(s.opts.Plan.Host, maps, mem,
 		func(cpu int, text string) { c.drain(false); s.out.text(c.unit(), cpu, text) },
 		func(m *mapmem.Map, r mapmem.Record) { c.drain(false); s.out.record(c.unit(), m, r) })
 	c.printer = maps.NewPrinter(nil)

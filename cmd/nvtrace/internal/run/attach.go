@@ -24,6 +24,7 @@ import (
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/host"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
@@ -294,7 +295,7 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	t, err := host.New(&host.Options{
 		Plan: s.f.attach.planned, Runner: runner, Report: s.probes.Report, Logger: s.opts.Logger, Agent: a, Programs: shared,
 		Asked: func(nr uint64) (all, code bool) { return record.Wanted(others, nr) },
-		Place: func(q *nvattach.PlannedHost) string { return s.f.attach.placeOf(q.Object, q.Name, q.Section) },
+		Place: func(q *hostrun.Program) string { return s.f.attach.placeOf(q.Object, q.Name, q.Section) },
 	}, record.ExtensionClass)
 	if err != nil {
 		return err
@@ -308,7 +309,7 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 		for _, text := range s.f.attach.unplaced {
 			s.probes.Report(text)
 		}
-		ofDriver := func(q *nvattach.PlannedHost) bool { return strings.HasPrefix(filepath.Base(q.Point.Binary), "libcuda") }
+		ofDriver := func(q *hostrun.Program) bool { return strings.HasPrefix(filepath.Base(q.Point.Binary), "libcuda") }
 		if len(s.f.attach.unplaced) > 0 && s.sim == nil && s.f.pid() == 0 && !HasDriver() && slices.ContainsFunc(s.f.attach.planned.Host, ofDriver) {
 			s.probes.Report("no NVIDIA driver on this machine; on a simulated GPU: add --sim")
 		}

@@ -16,8 +16,8 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/probe"
-	"nvtrace/nvattach"
 	"nvtrace/nvattach/hostmaps"
+	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/owned"
@@ -95,7 +95,7 @@ func (p *pinFolder) explain(err error) error {
 }
 
 // describe writes down what lies where.
-func (p *pinFolder) describe(e *cli.Env, f *attachFlags, r *nvattach.HostRunner) error {
+func (p *pinFolder) describe(e *cli.Env, f *attachFlags, r *hostrun.Runner) error {
 	if r == nil || p.root == nil {
 		return errors.New("--map-pin is about maps of programs on the host, and there are none")
 	}

@@ -1,4 +1,4 @@
-package nvattach
+package hostrun
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 // ptrace/agent/internal/blob/src/helpers.c.
 
 // textOps gives bpf_snprintf, bpf_strtol and bpf_strtoul their meaning.
-func (r *HostRunner) textOps(h map[int32]*bpf.Helper) {
+func (r *Runner) textOps(h map[int32]*bpf.Helper) {
 	h[helper.Format].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		if a[4]%8 != 0 || a[4]/8 > mapmem.MaxPrintArgs {
 			return hostmaps.Invalid, nil

@@ -1,4 +1,4 @@
-package nvattach
+package hostrun
 
 import (
 	"encoding/binary"
@@ -15,7 +15,7 @@ const (
 )
 
 // stackOps gives helpers that list callers their meaning.
-func (r *HostRunner) stackOps(h map[int32]*bpf.Helper) {
+func (r *Runner) stackOps(h map[int32]*bpf.Helper) {
 	h[helper.Stack].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		buf := make([]byte, a[2])
 		if a[2]%8 != 0 {
@@ -37,10 +37,10 @@ func (r *HostRunner) stackOps(h map[int32]*bpf.Helper) {
 }
 
 // callers lists where the thread is, and its callers, n at most, but for the first skip.
-func (r *HostRunner) callers(n int, skip uint64) []uint64 {
+func (r *Runner) callers(n int, skip uint64) []uint64 {
 	list := r.call.Thread.Callers(n + int(skip))
 	return list[min(skip, uint64(len(list))):]
 }
 
 // ListsCallers reports whether the program asks who has called.
-func (q *PlannedHost) ListsCallers() bool { return q.calls(helper.StackID) || q.calls(helper.Stack) }
+func (q *Program) ListsCallers() bool { return q.Calls(helper.StackID) || q.Calls(helper.Stack) }

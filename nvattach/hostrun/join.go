@@ -1,4 +1,4 @@
-package nvattach
+package hostrun
 
 import (
 	"fmt"
@@ -11,12 +11,12 @@ import (
 // of them.
 type Join struct {
 	maps *mapmem.Maps
-	to   *HostRunner
+	to   *Runner
 	last map[*mapmem.Map][]mapmem.Row // what was read of the parts, and is in the host's maps
 }
 
 // NewJoin returns what joins maps of a GPU to those of the host; nil if there is none to be joined.
-func (r *HostRunner) NewJoin(m *mapmem.Maps) *Join {
+func (r *Runner) NewJoin(m *mapmem.Maps) *Join {
 	if !slices.ContainsFunc(m.All, (*mapmem.Map).Joined) {
 		return nil
 	}

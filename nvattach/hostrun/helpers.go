@@ -1,4 +1,4 @@
-package nvattach
+package hostrun
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// hostHas says which helpers there are at a kind of place only.
-var hostHas = map[int32]func(object.HostKind) bool{
+// onlyAt says which helpers there are at a kind of place only.
+var onlyAt = map[int32]func(object.HostKind) bool{
 	helper.FuncIP:    func(k object.HostKind) bool { return (&object.HostPoint{Kind: k}).Function() },
 	helper.FuncArg:   func(k object.HostKind) bool { return k == object.HostEntry || k == object.HostAPI },
 	helper.FuncRet:   func(k object.HostKind) bool { return k == object.HostReturn || k == object.HostAPIReturn },
@@ -28,9 +28,9 @@ var hostHas = map[int32]func(object.HostKind) bool{
 	helper.StackID: func(k object.HostKind) bool { return k != object.HostEvent },
 }
 
-// hostHelpers returns the helpers of programs at a kind of place, which r runs; nil while
+// helpers returns the helpers of programs at a kind of place, which r runs; nil while
 // they are only proven.
-func hostHelpers(u *proof.Unit, kind *object.HostSection, r *HostRunner) map[int32]*bpf.Helper {
+func helpers(u *proof.Unit, kind *object.HostSection, r *Runner) map[int32]*bpf.Helper {
 	h := make(map[int32]*bpf.Helper)
 	for _, row := range helper.In(helper.Host) {
 		h[row.Number] = row.Env(helper.Host)
@@ -48,7 +48,7 @@ func hostHelpers(u *proof.Unit, kind *object.HostSection, r *HostRunner) map[int
 	r.printOps(h)
 	r.argOps(h)
 	r.stackOps(h)
-	for n, has := range hostHas {
+	for n, has := range onlyAt {
 		if !has(kind.Kind) {
 			delete(h, n)
 		}
@@ -65,7 +65,7 @@ func hostHelpers(u *proof.Unit, kind *object.HostSection, r *HostRunner) map[int
 
 // threadOps gives the helpers that ask for the thread their meaning, and those that have it go on
 // with something else.
-func (r *HostRunner) threadOps(h map[int32]*bpf.Helper) {
+func (r *Runner) threadOps(h map[int32]*bpf.Helper) {
 	for n, f := range map[int32]func() uint64{
 		helper.Time:       func() uint64 { return r.call.Thread.Now() },
 		helper.BootTime:   func() uint64 { return r.call.Thread.Now() }, // CLOCK_BOOTTIME is the same except for sleep
@@ -101,7 +101,7 @@ func (r *HostRunner) threadOps(h map[int32]*bpf.Helper) {
 }
 
 // argOps gives the helpers that know arguments and results of the function their meaning.
-func (r *HostRunner) argOps(h map[int32]*bpf.Helper) {
+func (r *Runner) argOps(h map[int32]*bpf.Helper) {
 	value := func(f func(n uint64) (uint64, uint64)) func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		return func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			v, result := f(a[1])
@@ -162,7 +162,7 @@ const (
 var argRegs = [...]int{14, 13, 12, 11, 9, 8}
 
 // readOps gives the helpers that read the program's memory, or write it, their meaning.
-func (r *HostRunner) readOps(h map[int32]*bpf.Helper) {
+func (r *Runner) readOps(h map[int32]*bpf.Helper) {
 	for _, n := range proof.ReadHelpers {
 		h[n].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			buf := make([]byte, a[1])
@@ -223,7 +223,7 @@ func (r *HostRunner) readOps(h map[int32]*bpf.Helper) {
 }
 
 // cpu is the number of the CPU that the thread was on, within what per-CPU maps have.
-func (r *HostRunner) cpu() int {
+func (r *Runner) cpu() int {
 	if r.cpuIs < 0 {
 		r.cpuIs = r.call.Thread.CPU() % r.maps.SMs
 	}
@@ -231,7 +231,7 @@ func (r *HostRunner) cpu() int {
 }
 
 // next is a random number of 32 bits (xorshift64).
-func (r *HostRunner) next() uint64 {
+func (r *Runner) next() uint64 {
 	r.random ^= r.random << 13
 	r.random ^= r.random >> 7
 	r.random ^= r.random << 17
@@ -239,7 +239,7 @@ func (r *HostRunner) next() uint64 {
 }
 
 // mapOf returns the map of a helper's argument.
-func (r *HostRunner) mapOf(in *bpf.Interpreter, arg uint64) (*mapmem.Map, error) {
+func (r *Runner) mapOf(in *bpf.Interpreter, arg uint64) (*mapmem.Map, error) {
 	if i, ok := in.Map(arg); ok {
 		for _, x := range r.maps.All {
 			if x.Object == r.unit.Object && x.Def.Name == in.Env.Maps[i].Name {
@@ -251,7 +251,7 @@ func (r *HostRunner) mapOf(in *bpf.Interpreter, arg uint64) (*mapmem.Map, error)
 }
 
 // mapOps gives the helpers of maps their meaning.
-func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
+func (r *Runner) mapOps(h map[int32]*bpf.Helper) {
 	withKey := func(f func(in *bpf.Interpreter, x *mapmem.Map, key []byte, a [5]uint64) (uint64, error)) func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		return func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			x, err := r.mapOf(in, a[0])
@@ -321,7 +321,7 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 }
 
 // query is bpf_ringbuf_query.
-func (r *HostRunner) query(x *mapmem.Map, what uint64) (uint64, error) {
+func (r *Runner) query(x *mapmem.Map, what uint64) (uint64, error) {
 	var handed, read [8]byte
 	if err := errors.Join(r.mem.ReadMem(x.Base+object.RingReserved, handed[:]), r.mem.ReadMem(x.Base+object.RingRead, read[:])); err != nil {
 		return 0, err
@@ -340,7 +340,7 @@ func (r *HostRunner) query(x *mapmem.Map, what uint64) (uint64, error) {
 }
 
 // recordOps gives the helpers of records in the making their meaning.
-func (r *HostRunner) recordOps(h map[int32]*bpf.Helper) {
+func (r *Runner) recordOps(h map[int32]*bpf.Helper) {
 	var maps []*mapmem.Map // of the held records
 	h[helper.RingReserve].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		x, err := r.mapOf(in, a[0])
@@ -363,7 +363,7 @@ func (r *HostRunner) recordOps(h map[int32]*bpf.Helper) {
 }
 
 // printOps gives bpf_printk its meaning.
-func (r *HostRunner) printOps(h map[int32]*bpf.Helper) {
+func (r *Runner) printOps(h map[int32]*bpf.Helper) {
 	printed := func(in *bpf.Interpreter, format, size uint64, args []uint64) (uint64, error) {
 		buf := make([]byte, size)
 		if err := in.ReadMem(format, buf); err != nil {
@@ -393,7 +393,7 @@ func (r *HostRunner) printOps(h map[int32]*bpf.Helper) {
 }
 
 // text is the string at an address of the eBPF program's or of the traced program's.
-func (r *HostRunner) text(in *bpf.Interpreter, addr uint64) string {
+func (r *Runner) text(in *bpf.Interpreter, addr uint64) string {
 	var out []byte
 	for n := range uint64(mapmem.MaxString) {
 		var b [1]byte
@@ -417,7 +417,7 @@ func (r *HostRunner) text(in *bpf.Interpreter, addr uint64) string {
 }
 
 // queueOps gives the helpers of maps without keys their meaning.
-func (r *HostRunner) queueOps(h map[int32]*bpf.Helper) {
+func (r *Runner) queueOps(h map[int32]*bpf.Helper) {
 	with := func(f func(in *bpf.Interpreter, x *mapmem.Map, a [5]uint64) (uint64, error)) func(*bpf.Interpreter, [5]uint64) (uint64, error) {
 		return func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			x, err := r.mapOf(in, a[0])
