@@ -182,6 +182,7 @@ dist: ## build the release in dist/: static binaries, deb and rpm packages, man 
 	rm -rf dist
 	mkdir -p dist/completion
 	$(foreach a,$(ARCHES),CGO_ENABLED=0 GOARCH=$(a) go build $(call nvtrace_flags,$(a)) -o dist/nvtrace-linux-$(a) ./cmd/nvtrace &&) true
+	go run ./internal/site -nvtrace dist/nvtrace-linux-$$(go env GOARCH) -o dist/html docs
 	go run ./cmd/nvtrace version --man | gzip -n9 > dist/nvtrace.1.gz
 	go run ./cmd/nvtrace version --completion bash > dist/completion/nvtrace.bash
 	go run ./cmd/nvtrace version --completion zsh > dist/completion/_nvtrace
@@ -190,7 +191,7 @@ dist: ## build the release in dist/: static binaries, deb and rpm packages, man 
 	  cp dist/nvtrace-linux-$$a dist/nvtrace; \
 	  for p in deb rpm; do DIST=dist ARCH=$$a VERSION=$(VERSION) go run $(NFPM) package --config packaging/nfpm.yaml --packager $$p --target dist/; done; \
 	done
-	rm dist/nvtrace
+	rm -r dist/nvtrace dist/html
 	cd dist && sha256sum nvtrace* completion/* > SHA256SUMS
 
 clean: ## remove what was built

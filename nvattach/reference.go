@@ -13,9 +13,14 @@ func Kinds() []object.Kind {
 }
 
 // MapTypes returns the types of maps that programs in kernels can have, by number.
-func MapTypes() (list []object.MapType) {
+func MapTypes() []object.MapType { return mapTypes(false) }
+
+// HostMapTypes returns the types of maps that only programs on the host can have.
+func HostMapTypes() []object.MapType { return mapTypes(true) }
+
+func mapTypes(hostOnly bool) (list []object.MapType) {
 	for _, t := range slices.Sorted(maps.Keys(object.MapTypeNames)) {
-		if d := (&object.MapDef{Type: t}); d.Supported() && !d.HostOnly() {
+		if d := (&object.MapDef{Type: t}); d.Supported() && d.HostOnly() == hostOnly {
 			list = append(list, t)
 		}
 	}

@@ -1,5 +1,6 @@
 // Command site makes a static site of the folder docs, with pages that nvtrace itself
-// writes: the reference of probes, and one for each tool.
+// writes: the references of probes, verbs and flags, and a page for each tool. All of it works
+// without a server, the search too.
 //
 //	go run ./internal/site -nvtrace bin/nvtrace -o bin/site docs
 //	tmux capture-pane -p | go run ./internal/site -svg >docs/pictures/top.svg
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"html"
 	"io"
 	"os"
 	"os/exec"
@@ -65,6 +67,13 @@ func build(nvtrace, docs, out string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
+	index, err := all.index()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(out, "search.js"), append(index, search...), 0o644); err != nil {
+		return err
+	}
 	for name, text := range all {
 		file := filepath.Join(out, htmlName(name))
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(all.page(name, text)), 0o644)); err != nil {
@@ -88,17 +97,59 @@ func read(docs string) (pages, error) {
 		}
 		all[filepath.Base(f)] = string(b)
 	}
+	for name, file := range elsewhere {
+		b, err := os.ReadFile(filepath.Join(docs, file))
+		if err != nil {
+			return nil, err
+		}
+		all[name] = string(b)
+	}
 	return all, nil
 }
 
-// generate adds what nvtrace writes: reference.md, tools.md, and a page for each tool with
-// a sample of its output.
+// elsewhere are the pages of the site that do not lie in docs.
+var elsewhere = map[string]string{
+	"language.md": "../nvattach/script/README.md",
+	"schema.md":   "../traces/SCHEMA.md",
+	"glossary.md": "../GLOSSARY.md",
+	"changes.md":  "../CHANGELOG.md",
+	"security.md": "../SECURITY.md",
+}
+
+// topics are the pages that nvtrace writes, by what its verb help calls them.
+var topics = map[string]string{"probes": "reference.md", "flags": "flags.md", "tools": "tools.md"}
+
+// resolve returns the page that a page's link leads to, "" if that is no page.
+func (all pages) resolve(from, file string) string {
+	dir := "."
+	if f, ok := elsewhere[from]; ok {
+		dir = path.Dir(f)
+	}
+	file = path.Join(dir, file)
+	for name, f := range elsewhere {
+		if f == file {
+			return name
+		}
+	}
+	if _, ok := all[file]; ok && elsewhere[file] == "" {
+		return file
+	}
+	return ""
+}
+
+// generate adds what nvtrace writes: reference.md, flags.md, tools.md, and a page for each tool
+// with a sample of its output.
 func (all pages) generate(docs string, help func(topic string) (string, error)) error {
 	probes, err := help("probes")
 	if err != nil {
 		return fmt.Errorf("nvtrace help probes: %w", err)
 	}
 	all["reference.md"] = probes
+	flags, err := help("flags")
+	if err != nil {
+		return fmt.Errorf("nvtrace help flags: %w", err)
+	}
+	all["flags.md"] = flags
 	tools, err := help("tools")
 	if err != nil {
 		return fmt.Errorf("nvtrace help tools: %w", err)
@@ -135,17 +186,18 @@ func (all pages) check(docs string) error {
 	for _, name := range all.names() {
 		render(all[name], func(target string) string {
 			file, part, _ := strings.Cut(target, "#")
-			switch {
-			case strings.Contains(target, "://"):
+			if strings.Contains(target, "://") {
 				return target
-			case file == "":
-				file = name
 			}
-			if text, ok := all[file]; ok {
-				if part != "" && !slices.Contains(anchors(text), part) {
+			page := name
+			if file != "" {
+				page = all.resolve(name, file)
+			}
+			if page != "" {
+				if part != "" && !slices.Contains(anchors(all[page]), part) {
 					errs = errors.Join(errs, fmt.Errorf("%s links to %s, which has no such heading", name, target))
 				}
-			} else if _, err := os.Stat(filepath.Join(docs, file)); err != nil {
+			} else if _, err := os.Stat(filepath.Join(docs, path.Dir(elsewhere[name]), file)); err != nil {
 				errs = errors.Join(errs, fmt.Errorf("%s links to %s, which is not there", name, target))
 			}
 			return target
@@ -188,6 +240,8 @@ var menu = []struct{ title, name string }{
 	{"tracing", "tracing.md"},
 	{"probes", "probes.md"},
 	{"reference", "reference.md"},
+	{"flags", "flags.md"},
+	{"language", "language.md"},
 	{"recordings", "recordings.md"},
 	{"files", "files.md"},
 	{"cost", "cost.md"},
@@ -196,9 +250,10 @@ var menu = []struct{ title, name string }{
 }
 
 const style = `body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;max-width:60rem;padding:1rem;color:#222;background:#fff}
-nav{border-bottom:1px solid #ccc;padding-bottom:.5rem}nav a{margin-right:.8rem;white-space:nowrap}
+nav{border-bottom:1px solid #ccc;padding-bottom:.5rem;display:flex;flex-wrap:wrap;gap:0 .8rem}nav a{white-space:nowrap}
 a{color:#05c;text-decoration:none}a:hover{text-decoration:underline}
-pre{background:#f4f4f4;padding:.7rem;overflow-x:auto;font-size:14px;line-height:1.35}code{background:#f4f4f4;font-size:.92em}pre code{background:none;font-size:1em}
+pre{background:#f4f4f4;padding:.7rem;overflow-x:auto;font-size:14px;line-height:1.35}code{background:#f4f4f4;font-size:.92em;overflow-wrap:anywhere}pre code{background:none;font-size:1em;overflow-wrap:normal}
+#q{font:inherit;max-width:12rem}#found:empty{display:none}mark{background:#fd6}
 .wide{overflow-x:auto}table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.3rem .6rem;text-align:left;vertical-align:top}img{max-width:100%}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}pre,code{background:#262626}a{color:#7ab8ff}td,th,nav{border-color:#444}}`
 
@@ -209,23 +264,27 @@ func (all pages) page(name, text string) string {
 		title += " - nvtrace"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>%s</title>\n<style>%s</style></head>\n<body><nav>", title, style)
+	fmt.Fprintf(&b, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><title>%s</title>\n<style>%s</style></head>\n<body><nav>", html.EscapeString(title), style)
 	for _, m := range menu {
 		fmt.Fprintf(&b, "<a href=\"%s\">%s</a>", htmlName(m.name), m.title)
 	}
-	b.WriteString("</nav>\n<main>\n")
+	b.WriteString("<input id=\"q\" type=\"search\" placeholder=\"search\" aria-label=\"search\"></nav>\n<ol id=\"found\"></ol>\n<main>\n")
 	b.WriteString(render(text, func(target string) string {
 		file, part, hash := strings.Cut(target, "#")
-		if _, ok := all[file]; ok {
-			file = htmlName(file)
-		} else if strings.HasPrefix(file, "../") { // of the repository, which lies beside no site
-			return strings.TrimPrefix(path.Clean(file), "../")
+		switch page := all.resolve(name, file); {
+		case strings.Contains(target, "://"), file == "":
+			return target
+		case page != "":
+			file = htmlName(page)
+		case strings.HasSuffix(file, ".png"), strings.HasSuffix(file, ".svg"):
+		default: // a file of the repository, which the site does not have
+			return ""
 		}
 		if hash {
 			return file + "#" + part
 		}
 		return file
 	}))
-	b.WriteString("</main></body></html>\n")
+	b.WriteString("</main><script src=\"search.js\"></script></body></html>\n")
 	return b.String()
 }

@@ -188,7 +188,12 @@ func (r *renderer) inline(text string) string {
 	at := 0
 	for _, m := range codeRE.FindAllStringSubmatchIndex(text, -1) {
 		b.WriteString(r.words(text[at:m[0]]))
-		fmt.Fprintf(&b, "<code>%s</code>", html.EscapeString(text[m[2]:m[3]]))
+		code := html.EscapeString(text[m[2]:m[3]])
+		if topic, ok := strings.CutPrefix(code, "nvtrace help "); ok && topics[topic] != "" {
+			fmt.Fprintf(&b, "<a href=\"%s\"><code>%s</code></a>", htmlName(topics[topic]), code)
+		} else {
+			fmt.Fprintf(&b, "<code>%s</code>", code)
+		}
 		at = m[1]
 	}
 	b.WriteString(r.words(text[at:]))
@@ -198,6 +203,9 @@ func (r *renderer) inline(text string) string {
 		target := html.EscapeString(r.link(html.UnescapeString(m[3])))
 		if m[1] == "!" {
 			return fmt.Sprintf("<img src=\"%s\" alt=\"%s\">", target, m[2])
+		}
+		if target == "" {
+			return m[2]
 		}
 		return fmt.Sprintf("<a href=\"%s\">%s</a>", target, m[2])
 	})

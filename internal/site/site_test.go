@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,6 +37,9 @@ func TestLinks(t *testing.T) {
 	all, err := read(docs)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := all.check(docs); err != nil { // in a clone, without what nvtrace writes
+		t.Error(err)
 	}
 	files, err := filepath.Glob(docs + "/samples/*.txt")
 	if err != nil || len(files) == 0 {
@@ -89,11 +94,29 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestSearch: all sections of all pages are found by their words, and links to them lead somewhere.
+func TestSearch(t *testing.T) {
+	all := pages{"a.md": "# A\n\nOne.\n\n## The `second`\n\n```\n# no heading\n```\nTwo.\n", "b.md": "# B\n\n| x |\n"}
+	b, err := all.index()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []section
+	text, ok := strings.CutPrefix(string(b), "const sections=")
+	if err := json.Unmarshal([]byte(strings.TrimSuffix(text, ";\n")), &got); err != nil || !ok {
+		t.Fatalf("%v: %s", err, b)
+	}
+	want := []section{{"a.html", "A", "A", "a", "One."}, {"a.html", "A", "The second", "the-second", "# no heading Two."}, {"b.html", "B", "B", "b", "x"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestPage: a page has a title, the menu and what was written.
 func TestPage(t *testing.T) {
 	all := pages{"slow.md": "# Slow\n\n[k](kernels.md#a) [s](../README.md)\n", "kernels.md": "# A\n"}
 	got := all.page("slow.md", all["slow.md"])
-	for _, want := range []string{"<title>Slow - nvtrace</title>", "<a href=\"kernels.html#a\">k</a>", "<a href=\"one-liners.html\">one-liners</a>"} {
+	for _, want := range []string{"<title>Slow - nvtrace</title>", "<a href=\"kernels.html#a\">k</a>", "<a href=\"one-liners.html\">one-liners</a>", "search.js", "initial-scale=1"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s in\n%s", want, got)
 		}

@@ -2,13 +2,11 @@ package verbs
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/object"
-	"nvtrace/nvattach/proof"
 	"nvtrace/nvattach/script"
 )
 
@@ -38,6 +36,7 @@ var topics = []struct {
 	text        func() string
 }{
 	{"probes", "sections, contexts, helpers and maps of eBPF programs in kernels; the language of -e", probesText},
+	{"flags", "all verbs with their flags; exit statuses", flagsText},
 	{"tools", "the ready-made programs, with their source", toolsText},
 }
 
@@ -53,7 +52,7 @@ var sectionDocs = map[object.Kind]string{
 // probesText is the reference of probes.
 func probesText() string {
 	var b strings.Builder
-	b.WriteString("# Probes\n\n## Sections of eBPF programs\n\n| section | runs at |\n|---|---|\n")
+	b.WriteString("# Reference of probes\n\nThis page lists what probes in C and in one line can use. `nvtrace help probes` prints it.\n\n## Sections of eBPF programs\n\n| section | runs at |\n|---|---|\n")
 	for _, k := range nvattach.Kinds() {
 		of := "KERNEL"
 		if k == object.KindInsn {
@@ -61,58 +60,51 @@ func probesText() string {
 		}
 		fmt.Fprintf(&b, "| `cuda.%s/%s` | %s |\n", k, of, sectionDocs[k])
 	}
-	b.WriteString("\nKERNEL and OPCODE are globs; `func:NAME` is a device function. `nvtrace attach --header` prints the header for C.\n\n## Contexts\n\n" +
-		"A program is given the address of its context. Fields cost nothing unless they are read.\n\n| section | fields, with their offsets |\n|---|---|\n")
-	first := proof.ContextFields(object.KindEntry)
-	shared := slices.DeleteFunc(slices.Clone(first), func(f object.ContextField) bool {
-		return !slices.Contains(proof.ContextFields(object.KindMem), f)
-	})
-	put := func(section string, fields []object.ContextField) {
-		var names []string
-		for _, f := range fields {
-			names = append(names, fmt.Sprintf("%s (%d)", f.Name, f.Offset))
-		}
-		fmt.Fprintf(&b, "| %s | %s |\n", section, strings.Join(names, ", "))
-	}
-	put("all", shared)
-	for _, k := range nvattach.Kinds() {
-		put("`cuda."+k.String()+"`", slices.DeleteFunc(proof.ContextFields(k), func(f object.ContextField) bool { return slices.Contains(shared, f) }))
-	}
-	b.WriteString("\n## Helpers\n\n| number | helper | takes | in | what it does |\n|---|---|---|---|---|\n")
+	b.WriteString("\nKERNEL and OPCODE are globs; `func:NAME` is a device function. Sections of programs on the host are in `nvtrace_host.bpf.h`.\n\n## Contexts\n\n" +
+		"A program is given the address of its context. Fields cost nothing unless they are read.\n")
+	writeContexts(&b)
+	b.WriteString("\n## Helpers\n\nThe headers declare them: `nvtrace attach --header` prints the one for kernels. A declaration is a result, a name, and arguments.\n\n| helper | number | in | what it does |\n|---|---|---|---|\n")
 	for _, h := range helper.In(helper.All) {
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", h.Number, h.Name, h.Takes(), h.In, strings.ReplaceAll(h.Doc, "|", "\\|"))
+		fmt.Fprintf(&b, "| `%s` | %d | %s | %s |\n", prototype(h), h.Number, h.In, strings.ReplaceAll(h.Doc, "|", "\\|"))
 	}
-	b.WriteString("\n## Maps\n\n| number | type |\n|---|---|\n")
-	for _, t := range nvattach.MapTypes() {
-		fmt.Fprintf(&b, "| %d | %s |\n", uint32(t), t)
+	b.WriteString("\n## Maps\n\nA CPU of a per-CPU map is a multiprocessor in kernels.\n\n| type | number | in | what it is |\n|---|---|---|---|\n")
+	for _, t := range append(nvattach.MapTypes(), nvattach.HostMapTypes()...) {
+		in := "kernels, host"
+		switch d := (&object.MapDef{Type: t}); {
+		case d.HostOnly():
+			in = "host"
+		case t > object.MapRingbuf:
+			in = "kernels"
+		}
+		fmt.Fprintf(&b, "| %s | %d | %s | %s |\n", t, uint32(t), in, mapDocs[t])
 	}
-	b.WriteString("\n# The language of -e\n\n## Probes in kernels\n\n| probe | runs at |\n|---|---|\n")
+	b.WriteString("\n## The language of -e\n\n### Probes in kernels\n\n| probe | runs at |\n|---|---|\n")
 	for _, k := range script.Kinds {
 		fmt.Fprintf(&b, "| `%s:%s` | %s |\n", k.Name, strings.ReplaceAll(k.Of, " or ", "` or `"), k.Doc)
 	}
-	b.WriteString("\n## Probes on the host\n\n| probe | runs at |\n|---|---|\n")
+	b.WriteString("\n### Probes on the host\n\n| probe | runs at |\n|---|---|\n")
 	for _, k := range script.HostKinds {
 		fmt.Fprintf(&b, "| `%s:%s` | %s |\n", k.Name, k.Of, k.Doc)
 	}
-	b.WriteString("\n## Probes at functions and system calls\n\n| probe | runs at |\n|---|---|\n")
+	b.WriteString("\n### Probes at functions and system calls\n\n| probe | runs at |\n|---|---|\n")
 	for _, k := range script.CallKinds {
 		fmt.Fprintf(&b, "| `%s:%s` | %s |\n", k.Name, k.Of, k.Doc)
 	}
-	b.WriteString("\n## Built-ins in kernels\n\n| built-in | is |\n|---|---|\n")
+	b.WriteString("\n### Built-ins in kernels\n\n| built-in | is |\n|---|---|\n")
 	for i := range script.Builtins {
 		if x := &script.Builtins[i]; x.Doc != "" {
 			fmt.Fprintf(&b, "| `%s` | %s |\n", x.Name, x.Doc)
 		}
 	}
-	b.WriteString("\n## Built-ins on the host\n\n| built-in | is |\n|---|---|\n")
+	b.WriteString("\n### Built-ins on the host\n\n| built-in | is |\n|---|---|\n")
 	for i := range script.HostBuiltins {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", script.HostBuiltins[i].Name, script.HostBuiltins[i].Doc)
 	}
-	b.WriteString("| `args.NAME` | a function's parameter; at apiret of what it writes, what it wrote |\n\n## Built-ins at functions and system calls\n\n| built-in | is |\n|---|---|\n")
+	b.WriteString("| `args.NAME` | a function's parameter; at apiret of what it writes, what it wrote |\n\n### Built-ins at functions and system calls\n\n| built-in | is |\n|---|---|\n")
 	for i := range script.CallBuiltins {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", script.CallBuiltins[i].Name, script.CallBuiltins[i].Doc)
 	}
-	b.WriteString("| `arg0` to `arg5` | the arguments in registers, where it begins |\n\n## Functions\n\n| function | does |\n|---|---|\n")
+	b.WriteString("| `arg0` to `arg5` | the arguments in registers, where it begins |\n\n### Functions\n\n| function | does |\n|---|---|\n")
 	for i := range script.Functions {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", script.Functions[i].Args, script.Functions[i].Doc)
 	}
