@@ -200,7 +200,7 @@ func TestOverlappingCalls(t *testing.T) {
 	s.Event(&traces.Event{Kind: traces.KindExit, PID: 1, TID: 1, Time: 100 * ms, FD: -1})
 	s.Finish()
 	var out bytes.Buffer
-	if err := s.WriteStat(&out, nil); err != nil {
+	if err := s.Stat(nil).Text(&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []string{"copies to the GPU", "copies from the GPU", "waits for the GPU", "loads of code", "calls of the driver's API"} {

@@ -28,10 +28,11 @@ type outputs struct {
 	f      *runFlags
 	header *traces.Header
 	log    *view.Sink
-	top    *live.Top // nil: no table while the program runs
-	ticker *ticker   // nil: no intervals
-	file   *parts    // nil: not recorded
-	flight *flight   // nil: nothing is kept in memory
+	top    *live.Top       // nil: no table while the program runs
+	ticker *ticker         // nil: no intervals
+	lines  *view.StatLines // counters of intervals; nil: only at the end
+	file   *parts          // nil: not recorded
+	flight *flight         // nil: nothing is kept in memory
 	names  outputNames
 	closes []io.Closer
 	gate   gate
@@ -50,13 +51,13 @@ func newOutputs(e *cli.Env, f *runFlags, args []string, h *traces.Header) (*outp
 	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}, args: args}
 	o.log = view.NewSink(ioctl.NewDecoder(h), e)
 	o.log.Live, o.log.Filter, o.log.Errs = true, filter, view.Once{E: e, What: "log: ", Live: true}
-	if !f.printsLines() && !f.quiet || f.summary || f.json.Given || f.stat || f.top {
+	if !f.printsLines() && !f.quiet || f.summary || f.json.Given || f.stat.Given || f.top {
 		o.log.Summarise(h)
 	}
 	if f.env {
 		o.log.TraceEnv()
 	}
-	if f.stat || f.top {
+	if f.stat.Given || f.top {
 		o.log.Count()
 	}
 	if f.top {
@@ -208,8 +209,16 @@ func (o *outputs) each() []record.Sink {
 		o.top.Begin()
 		return append(sinks, o.top, &beginning{o})
 	}
+	var ticks []tick
 	if s := o.f.attach.scripts.Program; o.log.Script != nil && s.Every() > 0 && s.Object == nil {
-		o.ticker = startTicker(o.log, time.Duration(s.Every()))
+		ticks = append(ticks, tick{time.Duration(s.Every()), o.log.Script.Tick})
+	}
+	if every := o.f.attach.interval; o.f.stat.Given && every > 0 {
+		o.lines = view.NewStatLines(o.e, o.log, o.header.Argv, view.StatFormat{JSON: o.f.json, CSV: o.f.stat.Value == "csv"})
+		ticks = append(ticks, tick{every, func(time.Time) { o.lines.Print() }})
+	}
+	if ticks != nil {
+		o.ticker = startTicker(o.log, ticks)
 		return append(sinks, o.ticker, &beginning{o})
 	}
 	return append(sinks, o.log, &beginning{o})
@@ -275,8 +284,8 @@ func (o *outputs) conclude() {
 		o.log.Script.Finish(o.log.Notice)
 	}
 	var err error
-	if o.f.stat {
-		err = o.log.WriteStat(o.e.Stderr, o.header.Argv)
+	if o.f.stat.Given {
+		err = o.writeStat()
 	}
 	if o.log.Totals != nil {
 		err = errors.Join(err, o.summarise())
@@ -293,6 +302,24 @@ func (o *outputs) conclude() {
 	if hint := o.simulated(); hint != "" {
 		o.e.Notice("no NVIDIA driver on this machine; %s", hint)
 	}
+}
+
+// writeStat prints the counters.
+func (o *outputs) writeStat() error {
+	s := o.log.Stat(o.header.Argv)
+	switch {
+	case o.f.json.Given && o.f.json.Value == "" && o.f.attach.interval > 0: // the last of several lines
+		o.lines.Print()
+		return nil
+	case o.f.json.Given:
+		return o.e.WriteJSON(o.e.Stderr, o.names.json, s)
+	case o.f.stat.Value == "csv" && o.f.attach.interval > 0:
+		o.lines.Print()
+		return nil
+	case o.f.stat.Value == "csv":
+		return s.CSV(o.e.Stderr, true)
+	}
+	return s.Text(o.e.Stderr)
 }
 
 // lacks says what a simulated GPU lacks that all probes of a program on the host are at, "" if nothing.
@@ -317,6 +344,8 @@ func OnlyIoctls(p *script.Program) bool {
 func (o *outputs) simulated() string {
 	f := o.f
 	switch {
+	case f.stat.Given && f.json.Value != "": // which is for a program
+		return ""
 	case o.used || f.pid() != 0 || f.sim.no || f.sim.chosen(f.attach.any()) || o.e.Devices != nil || HasDriver():
 		return ""
 	case f.recorded() == 0 && f.attach.any(), OnlyIoctls(f.attach.scripts.Program): // which a simulated GPU shows as little of
@@ -351,6 +380,8 @@ func typed(args, flags []string) []string {
 		cut("-q")
 	case cut("--stat", "-q"):
 		words = []string{"stat"}
+	case cut("--stat=csv", "-q"):
+		words = []string{"stat", "--csv"}
 	case cut("--top", "-q"):
 		words = []string{"top"}
 	}
@@ -365,7 +396,7 @@ func (o *outputs) layout() *view.Layout {
 }
 
 func (o *outputs) summarise() error {
-	if o.f.quiet && !o.f.json.Given {
+	if o.f.quiet && !o.f.json.Given || o.f.stat.Given && o.f.json.Given {
 		return nil
 	}
 	report := o.log.Totals.Summary.Report()

@@ -42,7 +42,8 @@ type runFlags struct {
 	log, json      cli.OptString
 	out, seccomp   string
 	summary, quiet bool
-	stat, top      bool
+	stat           statFlag
+	top            bool
 	counts, munmap bool
 	onDeath        string
 	fast, shim     string
@@ -72,7 +73,7 @@ func NewFlags(e *cli.Env) *runFlags {
 	f := &runFlags{Set: cli.NewFlagSet(e, "run", "[flags] -- command [args]")}
 	f.Set.Var(&f.log, "ioctl-log", "print each device call, to stderr or with =`FILE` to a file")
 	f.Set.BoolVar(&f.summary, "summary", false, "print the summary also with --ioctl-log")
-	f.Set.BoolVar(&f.stat, "stat", false, "count launches, copies, allocations, waits and failures, and print them at the end")
+	f.Set.Var(&f.stat, "stat", "count launches, copies, allocations, waits and failures, and print them at the end; =`csv`: as comma-separated values; with --json as JSON in place of the summary")
 	f.Set.BoolVar(&f.top, "top", false, "show each second what processes do: a table in full screen with -p or where stdout is redirected, else a line")
 	f.Set.BoolVar(&f.quiet, "q", false, "print no summary")
 	f.Set.Var(&f.json, "json", "print the summary as JSON, to stderr or with =`FILE` to a file")
@@ -188,6 +189,7 @@ func (f *runFlags) idle() (err error) {
 	f.Set.Visit(func(fl *flag.Flag) {
 		switch {
 		case f.gpuTimes == timesByProbe && (fl.Name == "machine-code" || fl.Name == "untested-arch"): // these are for that, too
+		case fl.Name == "interval" && f.stat.Given:
 		case probes.Lookup(fl.Name) != nil && fl.Name != "script" && fl.Name != "tool" && !f.attach.any():
 			err = fmt.Errorf("--%s wants probes in kernels: --attach, or a program such as -e 'kernel:* { … }'", fl.Name)
 		case gpu.Lookup(fl.Name) != nil && fl.Name != "no-sim" && !f.sim.gpu.Given && !f.attach.any():
@@ -226,7 +228,7 @@ func (f *runFlags) implied() error {
 	if f.api.None {
 		return errors.New("--gpu-times and --stacks belong to calls of libraries: leave --api=none out")
 	}
-	if !f.api.Given && !f.top && !f.stat { // which show no calls
+	if !f.api.Given && !f.top && !f.stat.Given { // which show no calls
 		return f.api.Set("")
 	}
 	return nil
@@ -581,7 +583,7 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 			libraries = libraries.With(l)
 		}
 	}
-	if f.stat || f.top || f.gpuTimes != "off" {
+	if f.stat.Given || f.top || f.gpuTimes != "off" {
 		libraries = libraries.With(api.Driver)
 	}
 	libraries |= f.stacks.libraries()

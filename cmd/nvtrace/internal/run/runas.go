@@ -9,15 +9,6 @@ import (
 	"nvtrace/cmd/nvtrace/internal/view"
 )
 
-// StatVerb runs a program and prints counters at its end, in the form of perf stat; or
-// those of a recording.
-func StatVerb(e *cli.Env, args, command []string) int {
-	if command == nil && len(args) == 1 && (args[0] == "-" || !cli.IsPID(args[0]) && view.IsRecording(args[0])) {
-		return view.StatOf(e, args[0])
-	}
-	return runAs(e, "stat", []string{"--stat", "-q"}, "[flags of run] -- command [args] | PID | run.nvt", args, command)
-}
-
 // runAs is a verb that runs a program with flags of its own before those that are given.
 func runAs(e *cli.Env, verb string, own []string, usage string, args, command []string) int {
 	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {

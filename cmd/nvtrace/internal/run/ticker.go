@@ -8,33 +8,42 @@ import (
 	"nvtrace/traces"
 )
 
-// A ticker runs the intervals of a program at their times, also while nothing happens. It
+// A tick is what is done again and again.
+type tick struct {
+	every time.Duration
+	do    func(time.Time)
+}
+
+// A ticker runs the intervals of a program, and of counters, at their times, also while nothing happens. It
 // implements record.Sink.
 type ticker struct {
 	mu    sync.Mutex // of sink
 	sink  *view.Sink
 	stop  chan struct{}
-	ended chan struct{}
+	ended sync.WaitGroup
 }
 
-func startTicker(sink *view.Sink, every time.Duration) *ticker {
-	t := &ticker{sink: sink, stop: make(chan struct{}), ended: make(chan struct{})}
-	go func() {
-		defer close(t.ended)
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-t.stop:
-				return
-			case now := <-tick.C:
-				t.mu.Lock()
-				sink.Script.Tick(now)
-				t.mu.Unlock()
-			}
-		}
-	}()
+func startTicker(sink *view.Sink, ticks []tick) *ticker {
+	t := &ticker{sink: sink, stop: make(chan struct{})}
+	for _, k := range ticks {
+		t.ended.Go(func() { t.run(k) })
+	}
 	return t
+}
+
+func (t *ticker) run(k tick) {
+	clock := time.NewTicker(k.every)
+	defer clock.Stop()
+	for {
+		select {
+		case <-t.stop:
+			return
+		case now := <-clock.C:
+			t.mu.Lock()
+			k.do(now)
+			t.mu.Unlock()
+		}
+	}
 }
 
 // Event implements record.Sink.
@@ -53,5 +62,5 @@ func (t *ticker) Idle() {
 
 func (t *ticker) end() {
 	close(t.stop)
-	<-t.ended
+	t.ended.Wait()
 }

@@ -122,10 +122,8 @@ func (s *Sink) WriteReport(w io.Writer, r *ioctl.Report, l *Layout) error {
 	return s.Totals.write(w, r, l)
 }
 
-// WriteStat prints the counters of a run.
-func (s *Sink) WriteStat(w io.Writer, argv []string) error {
-	return s.Totals.writeStat(w, s.Meter, argv)
-}
+// Stat returns the counters of a run up to now.
+func (s *Sink) Stat(argv []string) *Stat { return s.Totals.stat(s.Meter, argv) }
 
 // WriteEnv draws the table of environment variables.
 func (s *Sink) WriteEnv(w io.Writer) error { return s.env.write(w) }

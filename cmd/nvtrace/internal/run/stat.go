@@ -1,0 +1,229 @@
+package run
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/view"
+)
+
+// statFlag is --stat.
+type statFlag struct{ cli.OptString }
+
+// Set implements flag.Value.
+func (f *statFlag) Set(s string) error {
+	if s == "false" {
+		f.Given = false
+		return nil
+	}
+	if s != "true" && s != "csv" {
+		return errors.New("want csv, or nothing")
+	}
+	return f.OptString.Set(s)
+}
+
+// statFlags are those of stat alone; all others are those of a run.
+type statFlags struct {
+	repeat   int
+	interval time.Duration
+	view.StatFormat
+	set *flag.FlagSet
+}
+
+func newStatFlags(e *cli.Env) *statFlags {
+	f := &statFlags{set: cli.NewFlagSet(e, "stat", statUsage)}
+	f.set.IntVar(&f.repeat, "repeat", 1, "run the command `N` times, and print means and their standard errors; also -r N")
+	f.set.DurationVar(&f.interval, "interval", 0, "print what was counted every `TIME`, too, such as 1s; also -I TIME")
+	f.set.Var(&f.JSON, "json", "print as JSON, of a recording to stdout, of a run to stderr, or with =`FILE` to a file")
+	f.set.BoolVar(&f.CSV, "csv", false, "print comma-separated values")
+	return f
+}
+
+const statUsage = "[flags of run] -- command [args] | PID | run.nvt"
+
+// StatVerb runs a program and prints counters at its end, in the form of perf stat; or
+// those of a recording.
+func StatVerb(e *cli.Env, args, command []string) int {
+	f := newStatFlags(e)
+	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
+		f.set.Usage()
+		return cli.ExitOK
+	}
+	if command == nil && slices.ContainsFunc(args, isRecording) {
+		return f.recording(e, args)
+	}
+	rest, err := f.take(args)
+	if err != nil {
+		return e.Fail(cli.ExitFailed, "stat: %v", err)
+	}
+	if f.repeat > 1 {
+		return f.runs(e, rest, command)
+	}
+	own := []string{"--stat", "-q"}
+	if f.CSV {
+		own[0] = "--stat=csv"
+	}
+	if f.JSON.Given {
+		own = append(own, strings.TrimSuffix("--json="+f.JSON.Value, "="))
+	}
+	if f.interval > 0 {
+		own = append(own, "--interval", f.interval.String())
+	}
+	return runAs(e, "stat", own, statUsage, rest, command)
+}
+
+func isRecording(word string) bool {
+	return word == "-" || !strings.HasPrefix(word, "-") && !cli.IsPID(word) && view.IsRecording(word)
+}
+
+// recording prints the counters of a recording.
+func (f *statFlags) recording(e *cli.Env, args []string) int {
+	var rf cli.ReadFlags
+	rf.Register(f.set)
+	name, status, ok := e.OneRecording(f.set, args, nil)
+	switch {
+	case !ok:
+		return status
+	case f.repeat > 1 || f.interval > 0:
+		return e.Fail(cli.ExitUsage, "stat: --repeat and --interval are for programs that run, not for a recording")
+	case f.JSON.Given && f.CSV:
+		return e.Fail(cli.ExitUsage, "stat: --json and --csv exclude each other")
+	}
+	return view.StatOf(e, &rf, &f.StatFormat, name)
+}
+
+// take takes stat's own flags out of a command line, whose other flags are those of a run.
+func (f *statFlags) take(args []string) (rest []string, err error) {
+	for i := 0; i < len(args); i++ {
+		name, value, joined := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(args[i], "-"), "-"), "=")
+		next := ""
+		if i+1 < len(args) {
+			next = args[i+1]
+		}
+		_, numeric := strconv.Atoi(next)
+		switch {
+		case args[i] == name && !joined: // no flag
+			return append(rest, args[i:]...), nil
+		case name == "r" && (joined || next != "" && numeric == nil): // perf's; that of a run stands alone
+			name = "repeat"
+		case name == "I":
+			name = "interval"
+		}
+		fl := f.set.Lookup(name)
+		if fl == nil {
+			rest = append(rest, args[i])
+			continue
+		}
+		if b, ok := fl.Value.(interface{ IsBoolFlag() bool }); !joined && ok && b.IsBoolFlag() {
+			value, joined = "true", true
+		}
+		if !joined {
+			if next == "" {
+				return nil, fmt.Errorf("--%s needs a value", name)
+			}
+			value = next
+			i++
+		}
+		if n, bad := strconv.Atoi(value); name == "interval" && bad == nil { // milliseconds, as perf's
+			value = (time.Duration(n) * time.Millisecond).String()
+		}
+		if err := fl.Value.Set(value); err != nil {
+			return nil, fmt.Errorf("--%s %s: want %s", name, value, map[string]string{"repeat": "a number of runs", "interval": "a time with its unit, such as 500ms"}[name])
+		}
+	}
+	switch {
+	case f.repeat < 1 || f.repeat > 10_000:
+		return nil, fmt.Errorf("--repeat %d: want 1 to 10000 runs", f.repeat)
+	case f.interval != 0 && f.interval < 10*time.Millisecond:
+		return nil, fmt.Errorf("--interval %v: want 10ms or more", f.interval)
+	case f.JSON.Given && f.CSV:
+		return nil, errors.New("--json and --csv exclude each other")
+	case f.repeat > 1 && f.interval > 0:
+		return nil, errors.New("--repeat and --interval exclude each other")
+	}
+	return rest, nil
+}
+
+// runs runs a command several times, each in an nvtrace of its own.
+func (f *statFlags) runs(e *cli.Env, args, command []string) int {
+	switch {
+	case len(command) == 0:
+		return e.Fail(cli.ExitFailed, "stat --repeat wants a command: nvtrace stat --repeat %d -- command [args]", f.repeat)
+	case e.Self == "":
+		return e.Fail(cli.ExitFailed, "stat --repeat: this program can't start itself")
+	}
+	dir, err := os.MkdirTemp("", "nvtrace-stat-")
+	if err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
+	defer os.RemoveAll(dir)
+	var list []*view.Stat
+	failed := cli.ExitOK // the status of the first run that did not end well
+	for i := range f.repeat {
+		file := filepath.Join(dir, strconv.Itoa(i)+".json")
+		words := slices.Concat([]string{"run", "--stat", "-q", "--json=" + file}, args, []string{"--"}, command)
+		run := exec.Command(e.Self, words...)
+		run.Args[0] = os.Args[0]
+		run.Stdin, run.Stdout, run.Stderr = e.Stdin, cli.Beneath(e.Stdout), cli.Beneath(e.Stderr)
+		err := run.Run()
+		if status := run.ProcessState; status == nil {
+			return e.Fail(cli.ExitFailed, "stat: run %d: %v", i+1, err)
+		} else if failed == cli.ExitOK {
+			if failed = status.ExitCode(); failed < 0 { // by a signal: what is counted so far is shown
+				failed = cli.ExitFailed
+			}
+		}
+		b, err := os.ReadFile(file)
+		if err != nil { // it did not begin, and has said why
+			break
+		}
+		s, err := view.ReadStat(b)
+		if err != nil {
+			e.Notice("stat: run %d of %d was not counted: %v", i+1, f.repeat, err)
+			break
+		}
+		list = append(list, s)
+		if run.ProcessState.ExitCode() < 0 {
+			break
+		}
+	}
+	if len(list) == 0 {
+		return max(failed, cli.ExitDiffers)
+	}
+	if len(list) < f.repeat {
+		e.Notice("stat: %d of %d runs were counted", len(list), f.repeat)
+	}
+	all := view.OverRuns(list)
+	if err := f.show(e, all); err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
+	if all.Nothing() && !HasDriver() && !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(strings.TrimLeft(a, "-"), "sim") }) {
+		words := slices.Concat([]string{"nvtrace", "stat", "--sim", "--repeat", strconv.Itoa(f.repeat)}, args, []string{"--"}, command)
+		e.Notice("no NVIDIA driver on this machine; on a simulated GPU: %s", cli.ShellText(words))
+	}
+	return failed
+}
+
+// show prints what runs come to where the counters of one run are printed.
+func (f *statFlags) show(e *cli.Env, r *view.StatRuns) error {
+	switch {
+	case f.JSON.Given:
+		return e.WriteJSON(e.Stderr, f.JSON.Value, r)
+	case f.CSV:
+		return r.CSV(e.Stderr)
+	}
+	var b bytes.Buffer
+	err := r.Text(&b)
+	_, werr := e.Stderr.Write(b.Bytes())
+	return errors.Join(err, werr)
+}
