@@ -186,6 +186,7 @@ dist: ## build the release in dist/: static binaries, deb and rpm packages, man 
 	go run ./cmd/nvtrace version --man | gzip -n9 > dist/nvtrace.1.gz
 	go run ./cmd/nvtrace version --completion bash > dist/completion/nvtrace.bash
 	go run ./cmd/nvtrace version --completion zsh > dist/completion/_nvtrace
+	go run ./cmd/nvtrace version --completion fish > dist/completion/nvtrace.fish
 	for a in $(ARCHES); do \
 	  go run ./internal/sbom dist/nvtrace-linux-$$a $(VERSION) > dist/nvtrace-linux-$$a.spdx.json; \
 	  cp dist/nvtrace-linux-$$a dist/nvtrace; \

@@ -1,7 +1,9 @@
 package verbs
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,28 +34,41 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// bash offers verbs and the flags of the verb that is typed.
+// TestCompletion: the shells that are here take the scripts, and hand the words on.
 func TestCompletion(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash")
-	}
-	_, script, _ := clitest.Run(t, versionVerb, "--completion", "bash")
-	for _, tt := range []struct{ line, want string }{
-		{"nvtrace rep", "report\nreplay\n"},
-		{"nvtrace report --js", "--json\n"},
-		{"nvtrace --ioctl-", "--ioctl-log\n"},
-		{"nvtrace fatbin ex", "extract\n"},
-	} {
-		words := strings.Fields(tt.line)
-		cmd := exec.Command(bash, "-c", script+"\nCOMP_WORDS=("+strings.Join(words, " ")+"); COMP_CWORD="+string(rune('0'+len(words)-1))+"; _nvtrace; printf '%s\\n' \"${COMPREPLY[@]}\"")
-		cmd.Dir = t.TempDir()
-		out, err := cmd.CombinedOutput()
-		if err != nil || string(out) != tt.want {
-			t.Errorf("%s: %q, want %q (%v)", tt.line, out, tt.want, err)
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		status, text, _ := clitest.Run(t, versionVerb, "--completion", shell)
+		if status != cli.ExitOK || !strings.Contains(text, " complete --shell "+shell+" -- ") {
+			t.Fatal(status, text)
+		}
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			continue
+		}
+		check := exec.Command(path, "-n")
+		check.Stdin = strings.NewReader(text)
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", shell, err, out)
 		}
 	}
-	if status, _, _ := clitest.Run(t, versionVerb, "--completion", "fish"); status != cli.ExitUsage {
+	if status, _, _ := clitest.Run(t, versionVerb, "--completion", "tcsh"); status != cli.ExitUsage {
 		t.Errorf("a shell that is not known: %d", status)
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		return
+	}
+	_, script, _ := clitest.Run(t, versionVerb, "--completion", "bash")
+	// A function stands for nvtrace: it says which words it got, and what they can become.
+	script += "\nnvtrace() { printf '%s\\n' \"$*\"; printf 'two words\\tabout\\n:files\\n'; }\n" +
+		"COMP_WORDS=(nvtrace --sim = h2); COMP_CWORD=3; _nvtrace; printf '[%s]' \"${COMPREPLY[@]}\""
+	cmd := exec.Command(bash, "-c", script)
+	cmd.Dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(cmd.Dir, "h2 file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.CombinedOutput()
+	if want := "[complete --shell bash -- --sim = h2][two words][h2 file]"; err != nil || string(out) != want {
+		t.Errorf("%q, want %q (%v)", out, want, err)
 	}
 }

@@ -79,6 +79,9 @@ func main2(e *cli.Env, words []string) int {
 	for _, v := range verbs() {
 		e.Verbs = append(e.Verbs, v.name)
 	}
+	if len(words) > 0 && words[0] == completeWord {
+		return completeVerb(e, words[1:])
+	}
 	args, command, cut := cli.SplitArgs(words)
 	traces := len(command) > 0 && tracesCommand(args)
 	switch why := cli.NoDescriptors(); {
@@ -253,7 +256,7 @@ func helpVerb(e *cli.Env, args []string) int {
 func versionVerb(e *cli.Env, args, _ []string) int {
 	fs := cli.NewFlagSet(e, "version", "[run.nvt...]")
 	man := fs.Bool("man", false, "print the manual page, for man -l -")
-	shell := fs.String("completion", "", "print the completion for a `SHELL`: bash or zsh")
+	shell := fs.String("completion", "", "print the completion for a `SHELL`: bash, zsh or fish")
 	names, status, ok := cli.ParseAnywhere(fs, args)
 	if !ok {
 		return status
