@@ -1,5 +1,5 @@
 // Package places recognises where a program runs: in a container, in a virtual machine, under
-// a scheduler, or on a GPU that is shared. docs/where.md says what each of them changes.
+// a scheduler, or on a GPU that is shared. docs/where.md leads to a page for each.
 package places
 
 import (

@@ -70,16 +70,63 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestPage: docs/where.md has a section for each place.
-func TestPage(t *testing.T) {
-	b, err := os.ReadFile("../../../../docs/where.md")
+// TestPages: docs has a page for each place, which docs/where.md links to, with what doctor prints there.
+func TestPages(t *testing.T) {
+	const docs = "../../../../docs/"
+	where, err := os.ReadFile(docs + "where.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(b)
-	for _, name := range []string{"Docker and Podman", "Kubernetes", "ptrace_scope", "gVisor", "WSL2", "Jetson", "MIG", "MPS", "vGPU", "Confidential computing", "Slurm"} {
-		if !strings.Contains(page, "\n## "+name+"\n") {
-			t.Errorf("docs/where.md has no section %s", name)
+	for _, tt := range []struct {
+		title, file string
+		files, env  map[string]string // by which it is recognised
+	}{
+		{"Docker and Podman", "docker.md", map[string]string{"proc/self/status": "Seccomp:\t2\n", "proc/self/mounts": "overlay / overlay ro 0 0\n"}, nil},
+		{"Kubernetes", "kubernetes.md", nil, map[string]string{"KUBERNETES_SERVICE_HOST": "10.0.0.1"}},
+		{"ptrace_scope", "ptrace-scope.md", nil, nil}, // a line of doctor's own
+		{"gVisor", "gvisor.md", map[string]string{"proc/version": "Linux version 4.4.0 " + gvisorVersion + "\n"}, nil},
+		{"WSL2", "wsl2.md", map[string]string{"dev/dxg": ""}, nil},
+		{"Jetson", "jetson.md", map[string]string{"dev/nvhost-ctrl": ""}, nil},
+		{"MIG", "mig.md", map[string]string{"proc/driver/nvidia/capabilities/gpu0/mig/gi1/access": "", "proc/driver/nvidia/capabilities/gpu0/mig/gi2/access": ""}, nil},
+		{"MPS", "mps.md", map[string]string{"tmp/nvidia-mps/control": ""}, nil},
+		{"vGPU", "vgpu.md", map[string]string{"proc/driver/nvidia/gpus/0000:02:00.0/information": "Model: \t\t NVIDIA A100-4-20C\n"}, nil},
+		{"Confidential computing", "confidential.md", map[string]string{"dev/tdx_guest": ""}, nil},
+		{"Slurm", "slurm.md", nil, map[string]string{"SLURM_JOB_ID": "4711"}},
+	} {
+		if !strings.Contains(string(where), "| ["+tt.title+"]("+tt.file+") |") {
+			t.Errorf("where.md has no row for %s", tt.title)
+		}
+		b, err := os.ReadFile(docs + tt.file)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if !strings.HasPrefix(string(b), "# "+tt.title+"\n\nThis page says ") || !strings.Contains(string(b), "\n## What was tried\n") {
+			t.Errorf("%s does not say what it is for, or what was tried", tt.file)
+		}
+		root := t.TempDir()
+		for name, text := range tt.files {
+			path := filepath.Join(root, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found := Find(Machine{Root: root, Getenv: func(n string) string { return tt.env[n] }, Container: "docker"})
+		if len(found) == 0 && tt.files != nil {
+			t.Errorf("%s is not recognised", tt.title)
+		}
+		page := strings.Join(strings.Fields(string(b)), " ")
+		for _, p := range found {
+			want := "ok "
+			if p.Note {
+				want = "- "
+			}
+			if want += p.Name + " " + p.Detail; p.Fix != "" {
+				want += " → " + p.Fix
+			}
+			if !strings.Contains(page, want) {
+				t.Errorf("%s does not show what doctor prints: %s", tt.file, want)
+			}
 		}
 	}
 }
