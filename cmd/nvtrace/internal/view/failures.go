@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/objects"
 	"nvtrace/cmd/nvtrace/internal/observe"
@@ -53,7 +55,7 @@ type failure struct {
 	First  int64  `json:"first"`            // ns since the recording began
 	PID    int32  `json:"pid"`              // of the first
 	During string `json:"during,omitempty"` // the library call that the first was made in
-	// What the driver's source says; absent where it knows many causes.
+	// What the source of the driver, of opens that of Linux, says; absent where it knows many causes.
 	Cause  string `json:"cause,omitempty"`
 	Advice string `json:"advice,omitempty"`
 	Source string `json:"source,omitempty"`
@@ -175,6 +177,10 @@ func (b *failureBook) describe(e *observe.Event, o *rm.Object) *failure {
 	if c.Errno != 0 {
 		f.Result = ioctl.ErrnoName(c.Errno)
 	}
+	if ev.Kind == traces.KindOpen {
+		cause := openCause(ev.Path, unix.Errno(c.Errno))
+		f.Cause, f.Advice, f.Source = cause.Text, cause.Advice, cause.Source
+	}
 	if !c.HasStatus || c.Status == rm.OK {
 		return f
 	}
@@ -254,7 +260,7 @@ func (b *failureBook) write(w io.Writer, l *Layout) error {
 			continue
 		}
 		if len(said) == 0 {
-			fmt.Fprint(&buf, "\nWhat the driver's source says\n")
+			fmt.Fprint(&buf, "\nCauses, with the source that says so\n")
 		}
 		said[text] = true
 		fmt.Fprintf(&buf, "  %s\n", text)
