@@ -9,37 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A handler executes an entry. It is called with the process locked.
-type handler func(c *call) result
-
-// A call is a call of an entry by a program.
-//
-// The program's side (lib/sim.c) knows nothing of what an entry takes. It sends the registers
-// in which the calling convention passes arguments, all of them, and the address of the stack;
-// the handler picks what it needs by arg, in the order of the prototype's parameters of integer
-// class, and by x those of floating point.
-//
-// Memory is read with process_vm_readv while the calling thread waits. Results are not written that
-// way: up to replyData bytes travel with the answer and are stored by the library, so that most
-// calls need no second system call, and a bad pointer faults in the thread that gave it, as it
-// does with a driver.
-type call struct {
-	p     *Process
-	th    *thread
-	conn  *conn
-	entry *entry
-	lib   int
-	req   *request
-	more  []uint64 // arguments on the stack
-	ret   uint64   // what to return instead of the result, if hasRet
-	has   bool
-	out   []byte // what the program's side is to store, as actReturn has it
-	bad   bool   // an argument points to where the program has no memory
-
-	given  *fatBinary // that is being loaded; nil: the call itself gives images
-	images []*Image   // chosen from, and Hooks.Loaded not called yet
-}
-
 // call executes a call and fills the reply. An error is the end of the connection. An entry
 // without a handler is counted for the report and returns CUDA_ERROR_NOT_SUPPORTED, so that
 // programs with a way round it take that way.

@@ -36,24 +36,6 @@ func (p *Process) initialise() result {
 	return success
 }
 
-// context returns the context that a call works in. The runtime makes the
-// device's primary one if the thread has none.
-func (c *call) context() (*cudaContext, result) {
-	if r := c.ready(); r != success {
-		return nil, r
-	}
-	x := c.th.current()
-	switch {
-	case x != nil && !x.destroyed:
-	case c.entry.runtime:
-		x = c.p.primary(c.p.devices[c.th.device])
-		c.th.setCurrent(x)
-	default:
-		return nil, errInvalidContext
-	}
-	return x, x.status()
-}
-
 // ready succeeds once the program has called cuInit, which the runtime does by
 // itself.
 func (c *call) ready() result {

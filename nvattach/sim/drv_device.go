@@ -3,7 +3,6 @@ package sim
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
 
 	"nvtrace/ptx"
 )
@@ -14,27 +13,6 @@ const driverVersion = 13000
 
 // driverISA is the newest PTX that a driver of that version compiles.
 var driverISA = ptx.Version{Major: 9, Minor: 0}
-
-// driverHandlers are the entries of libcuda.so.1 that are implemented.
-func driverHandlers() map[string]handler {
-	all := map[string]handler{}
-	for _, m := range []map[string]handler{
-		drvGeneral(), drvDevices(), drvContexts(), drvMemory(), drvCopies(), drvStreams(), drvCaptures(), drvModules(), drvLibraries(),
-		drvLaunches(), drvGraphs(), drvGraphExecs(), drvGraphNodes(), drvPools(), drvMapped(), drvArrays(), drvLinks(),
-	} {
-		maps.Copy(all, m)
-	}
-	return all
-}
-
-// ok is the handler of what needs no doing.
-func ok(*call) result { return success }
-
-// needsContext succeeds in a context; for settings that mean nothing here.
-func needsContext(c *call) result {
-	_, r := c.context()
-	return r
-}
 
 // drvGeneral are functions about the driver itself. NVIDIA's own runtime asks for tables by number
 // (cuGetExportTable) whose functions are not public: a program with it can't be served, and the report
@@ -114,15 +92,6 @@ func (c *call) procAddress(status uint64) result {
 		c.maybe32(status, 1)
 	}
 	return errNotFound
-}
-
-// entryAddr returns where the program has an entry; 0 if it has not.
-func (p *Process) entryAddr(lib int, symbol string) uint64 {
-	i, has := p.sim.cat.index[lib][symbol]
-	if !has || p.libs[lib] == 0 {
-		return 0
-	}
-	return p.libs[lib] + 16*uint64(i)
 }
 
 // drvDevices are functions about devices, and their primary contexts, which the runtime shares with

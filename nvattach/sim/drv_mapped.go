@@ -8,17 +8,6 @@ const granularity = 2 << 20
 // maxReserved bounds the ranges of addresses that a program reserves.
 const maxReserved = 1 << 14
 
-// physical is a CUmemGenericAllocationHandle: memory that programs map at addresses that they have
-// reserved. It lives until it is released and mapped nowhere. It can be mapped at one place at a time, and
-// is all zero at the next one.
-type physical struct {
-	size   uint64
-	dev    int
-	holds  int    // how often it is to be released
-	at     uint64 // where it is mapped; 0: nowhere
-	handle uint64
-}
-
 // drvMapped are functions that reserve addresses, and map memory there. It can be used from then on, before
 // cuMemSetAccess, too.
 func drvMapped() map[string]handler {

@@ -312,9 +312,6 @@ func sides(src, dst *side, width, height, depth uint64) (*copy2, result) {
 	}, success
 }
 
-// A pool is a CUmemoryPool; memory comes from the arena all the same.
-type pool struct{ threshold uint64 }
-
 // drvPools are pools of memory, and allocations in the order of a stream. Pools have handles and a
 // threshold that can be read back; what is freed goes back to the arena at once.
 func drvPools() map[string]handler {

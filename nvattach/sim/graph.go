@@ -2,9 +2,6 @@ package sim
 
 import "slices"
 
-// A nodeKind is a CUgraphNodeType.
-type nodeKind uint32
-
 const (
 	nodeKernel nodeKind = 0
 	nodeMemcpy nodeKind = 1
@@ -17,36 +14,6 @@ const (
 	nodeAlloc  nodeKind = 10
 	nodeFree   nodeKind = 11
 )
-
-// A work is what a node of a graph, or an operation of a stream, does. Beside the function
-// there is what it was made of, by kind, for the calls that ask for a node's parameters or set
-// them. A work is never changed: a node whose parameters are set gets another one.
-type work struct {
-	kind   nodeKind
-	run    func(x *cudaContext) result
-	kernel func(x *cudaContext, id uint64) result // run of a launch that is a node of a graph: it has that %gridid
-	launch *launch
-	copy   *copy2
-	fill   *fill
-	host   [2]uint64 // function and argument
-	child  *graph
-	nodes  []execNode // of a graph that is launched
-}
-
-// A node is a CUgraphNode.
-type node struct {
-	handle uint64
-	g      *graph
-	w      *work
-	deps   []*node
-}
-
-// A graph is a CUgraph: nodes that know which others they come after. What runs is a graphExec,
-// a copy, which changes to the graph do not reach.
-type graph struct {
-	handle uint64
-	nodes  []*node
-}
 
 // maxNodes bounds the nodes of a graph, which run as a goroutine each.
 const maxNodes = 1 << 16
@@ -109,14 +76,6 @@ type graphExec struct {
 	handle uint64
 	order  []*execNode
 	byNode map[*node]*execNode
-}
-
-// An execNode is a node of a graphExec; deps are indices in its order.
-type execNode struct {
-	w       *work
-	deps    []int
-	disable bool
-	id      uint64 // %gridid of a kernel, from the graph's first launch on
 }
 
 // flatten orders the nodes so that each comes after what it depends on; false if
@@ -200,24 +159,6 @@ func (c *call) launchGraph(e *graphExec, s *stream) result {
 	return r
 }
 
-// A capture records what streams are given in a graph instead of doing it.
-//
-// It begins with one stream, the origin. Another joins it by waiting for an event that was
-// recorded in it, and must have been joined back, by an event in the other direction, when the
-// capture of the origin ends: every node must be among what the origin's last ones depend on
-// (endCapture). What can't be captured makes the capture invalid; the error that the program gets at
-// the end says so.
-type capture struct {
-	g       *graph
-	c       *Process
-	origin  *stream
-	id      uint64
-	mode    uint32 // 0 global, 1 the thread's, 2 relaxed
-	thread  uint64
-	streams []*stream
-	invalid bool
-}
-
 // add adds a node behind what the stream has had so far.
 func (k *capture) add(s *stream, w *work) result {
 	if k.invalid {
@@ -267,24 +208,6 @@ func (p *Process) capturing(x *cudaContext) bool {
 func (c *call) invalidate(s *stream) result {
 	s.cap.invalid = true
 	return errCaptureUnsupported
-}
-
-// unsafe refuses calls that may not be made during a capture whose mode says so: an
-// allocation, for one, might wait for the stream. A global capture forbids them to all threads, one
-// of a thread to that thread; a thread can lift that for itself
-// (cuThreadExchangeStreamCaptureMode), which is its mode.
-func (c *call) unsafe() result {
-	x := c.th.current()
-	if x == nil || c.th.mode == 2 {
-		return success
-	}
-	for s := range x.streams {
-		if k := s.cap; k != nil && k.origin == s && k.mode != 2 && (k.thread == c.th.id || k.mode == 0 && c.th.mode == 0) {
-			k.invalid = true
-			return errCaptureUnsupported
-		}
-	}
-	return success
 }
 
 // beginCapture starts a capture.

@@ -1,29 +1,19 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"nvtrace/ptrace/proc"
 	"nvtrace/ptx/emu"
 )
-
-// A launch is a kernel launch as a program asks for it. Parameters are copied when the call is
-// made, since the program may change them when it returns. A launch in a graph is replaced, not
-// changed, when its parameters are set.
-type launch struct {
-	f           *function
-	grid, block emu.Dim3
-	cluster     emu.Dim3
-	shared      uint32
-	params      []byte
-	cooperative bool
-	tid         int // of the thread that launched it; 0 for a graph's
-}
 
 // The special values of cuLaunchKernel's extra list.
 const (
@@ -329,4 +319,58 @@ func (c *call) launchConfig(addr uint64) (l launch, stream uint64) {
 		}
 	}
 	return l, stream
+}
+
+// Try runs a kernel of the same module, which has the same parameters, as this launch
+// will run its own, but on copies of the memory: the program sees nothing of it. All
+// runs of one launch begin with the same memory. It may be called in Hooks.Launch
+// only.
+func (l *Launch) Try(kernel string) (*Outcome, error) {
+	if l.try == nil {
+		l.try = &try{arena: l.p.arena, taken: make(map[uint64]emu.Region)}
+	}
+	k, err := l.of.f.mod.emu.Kernel(kernel)
+	if err != nil {
+		return nil, err
+	}
+	s := l.p.sim
+	v := &view{of: l.try, copies: make(map[uint64]emu.Region), own: make(map[uint64]bool)}
+	// With the host's time, what a kernel stores of clocks is not the same in two runs, as on a GPU.
+	m := emu.New(&emu.Options{Memory: v, Device: s.gpu.machine(), Workers: s.opts.Workers, Now: hostTime})
+	limit := tryTime
+	if t := s.opts.Timeout; t > 0 {
+		limit = min(limit, t)
+	}
+	ctx, cancel := context.WithTimeoutCause(l.p.ctx, limit, errTooLong)
+	defer cancel()
+	st, err := m.Launch(ctx, k, l.cfg)
+	v.mu.Lock()
+	own := v.own
+	v.own = make(map[uint64]bool)
+	v.mu.Unlock()
+	for base := range own {
+		err = errors.Join(err, l.p.arena.Free(base))
+	}
+	if errors.Is(err, errTooLong) {
+		err = fmt.Errorf("%w within %v", ErrNoEnd, limit)
+	}
+	return &Outcome{Stats: st, view: v}, err
+}
+
+// Touched returns the allocations that runs of Try have looked at, as they were
+// before, by address. What kernels can't write is not among them.
+func (l *Launch) Touched() []emu.Region {
+	if l.try == nil {
+		return nil
+	}
+	l.try.mu.Lock()
+	defer l.try.mu.Unlock()
+	var list []emu.Region
+	for base, r := range l.try.taken {
+		if _, there := l.p.arena.Region(base); there && !r.ReadOnly {
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, func(a, b emu.Region) int { return cmp.Compare(a.Base, b.Base) })
+	return list
 }

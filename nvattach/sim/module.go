@@ -17,49 +17,6 @@ import (
 	"nvtrace/ptx/emu"
 )
 
-// A module is a CUmodule: code in a context.
-//
-// What a program loads goes through these: image (bytes in its memory, or a file), choose (the
-// hooks see it, and may give other bytes), pick (the PTX in it that this device runs), parse (shared by
-// all programs), load (into a context: variables get memory). A kernel is compiled for the PTX
-// machine when it is asked for first, so that one which can't be does not keep a module
-// from loading.
-type module struct {
-	ctx       *cudaContext
-	handle    uint64
-	files     []*ptx.File
-	emu       *emu.Module
-	image     [32]byte // of the first file's image
-	functions map[string]*function
-}
-
-// A codeLibrary is a CUlibrary: code that is loaded into each context on first use. It belongs to
-// no context, and its kernels (CUkernel) stand for a function in whichever is current.
-type codeLibrary struct {
-	handle  uint64
-	files   []*ptx.File
-	modules map[*cudaContext]*module
-	kernels map[string]*kernel
-}
-
-// A kernel is a CUkernel.
-type kernel struct {
-	handle uint64
-	lib    *codeLibrary
-	name   string
-	attrs  map[uint32]int32
-}
-
-// A function is a CUfunction.
-type function struct {
-	handle uint64
-	mod    *module
-	k      *emu.Kernel
-	name   string
-	attrs  map[uint32]int32 // those that were set
-	kern   *kernel          // it was got from, if any
-}
-
 // The CUfunction_attributes that can be set.
 const (
 	attrMaxDynamicShared = 8
@@ -574,4 +531,19 @@ func (c *call) imageFile(name string) ([]*ptx.File, result) {
 		c.p.sim.noBinary(c.p, b)
 	}
 	return files, r
+}
+
+// noBinary says what to do about an image without PTX that the device runs.
+func (s *Sim) noBinary(p *Process, image []byte) {
+	has := "machine code only"
+	if ct, _, err := fatbin.ParseContainer(image); err == nil {
+		for i := range ct.Entries {
+			if e := &ct.Entries[i]; e.Kind() == fatbin.KindPTX {
+				has = "PTX for " + e.Arch().String()
+			}
+		}
+	}
+	s.hint(fmt.Sprintf("an image of process %d has %s, and the simulated %s runs PTX for sm_%d%d or less: "+
+		"compile with nvcc -gencode arch=compute_%d%d,code=compute_%d%d",
+		p.pid, has, s.gpu.Name, s.gpu.Major, s.gpu.Minor, s.gpu.Major, s.gpu.Minor, s.gpu.Major, s.gpu.Minor))
 }

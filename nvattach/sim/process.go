@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -22,94 +20,6 @@ const (
 	maxImage   = 1 << 30 // bytes of one image
 	maxString  = 1 << 16 // bytes of a name
 )
-
-// A Process is a program that is being served: one image of one process, from
-// its first call to its exit or exec.
-//
-// It begins with the first connection (Sim.hello) and is known by its pid, the process's start
-// time and the random number of its image (AT_RANDOM), since an exec keeps the first two. Calls
-// come in over several connections (conn). It ends in three steps, in wait: the process is
-// gone, or kill was called; connections are shut down, kernels are stopped, and users are
-// waited for; then Hooks.Exit sees its memory for the last time, and the arena is unmapped.
-type Process struct {
-	sim     *Sim
-	pid     int
-	start   string // when the process began, as /proc has it
-	random  uint64 // the image's AT_RANDOM, as the library told
-	session uint64 // a number that a forked child tells, to find its parent
-	mem     ProcessMemory
-	arena   *Arena
-
-	dead     chan struct{} // closed when the program is gone or is no longer served
-	killOnce sync.Once
-	users    sync.WaitGroup // connections and operations that use the arena
-	pending  atomic.Int64   // operations in streams
-	drained  chan struct{}  // gets a token when pending falls
-
-	// Functions of the program that a stream is to call (cuLaunchHostFunc). They are answered by
-	// a thread that the library starts for that; in a program that can't make one, by the
-	// thread that waits for the stream.
-	callbacks chan *hostCall
-	helper    atomic.Bool // a thread for callbacks was asked for
-	canThread atomic.Bool // the program can make one
-
-	blocks struct { // CUDA_LAUNCH_BLOCKING, once it was looked for
-		once sync.Once
-		on   bool
-	}
-
-	connMu sync.Mutex // not mu, so that the end can't be held up by a call
-	conns  map[*conn]bool
-
-	// mu guards what is below. It is held during a call, except while the call
-	// waits for streams: what was read before a wait has to be looked at again after it, since
-	// another thread may have destroyed it.
-	mu        sync.Mutex
-	cur       *call              // that holds mu
-	libs      [3]uint64          // where the stubs are
-	objects   map[uint64]any     // by handle: *cudaContext, *module, *function, *stream, *event, *graph, …
-	next      uint64             // handle; never one that was used before
-	threads   map[uint64]*thread // by the library's id of them
-	inDriver  int                // threads that call the driver for the runtime
-	devices   []*device
-	inited    bool
-	poisoned  bool // forked from a process that used CUDA
-	rt        runtimeState
-	strings   map[string]uint64      // that were put into the program's memory, see text
-	imageOf   map[*ptx.File][32]byte // the hash of the image that a file was picked from
-	linked    map[uint64][]*ptx.File // by the image that a linker returned
-	strTop    uint64                 // free part of the last page of strings
-	strEnd    uint64
-	printf    printfBuffer
-	pool      pool              // the default one
-	reserved  map[uint64]uint64 // addresses that the program maps memory at: their beginning, and how many
-	physicals []*physical       // that memory
-	channels  channels
-	shared    [][]byte // memory of files that the program has mapped, for channels
-	ctx       context.Context
-	cancel    context.CancelFunc
-}
-
-// A thread is a thread of a program, as CUDA sees it: what CUDA keeps in thread-local
-// storage. Nobody says when a thread ends, so that at maxThreads any one is forgotten.
-type thread struct {
-	id      uint64
-	stack   []*cudaContext // current context last
-	lastErr result         // of the runtime
-	device  int            // of the runtime
-	mode    uint64         // capture mode
-	in      *inDriver      // it is to call the driver for the runtime
-}
-
-// A device is one simulated GPU as a program uses it. Its memory is a part of the program's
-// arena: all devices of a program share one range of addresses, as under unified addressing.
-type device struct {
-	ordinal int
-	machine *emu.Machine
-	primary *cudaContext
-	retains int
-	flags   uint32
-}
 
 // newProcess makes the state of a program. Addresses are reserved here, memory is taken when the
 // program allocates some.

@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"strings"
 
 	"nvtrace/ptrace/dso"
-	"nvtrace/ptrace/proc"
 )
 
 // ErrRuntime marks a program whose CUDA runtime can't be served.
@@ -118,56 +116,4 @@ func Replaced(path string) []string {
 		return nil
 	}
 	return slices.Sorted(maps.Keys(ex.funcs))
-}
-
-// redirect makes the runtime's functions in the program's own file jump to our
-// library's, which asks for it when the program starts: before any constructor of
-// the program registers its kernels. Nothing of the program has run by then, so that no thread is in
-// the middle of the 12 bytes that a jump takes. They are written through /proc/PID/mem, which
-// does not ask whether the program may write to its own code.
-//
-// q.args[0] is where the program headers are, by which the file's addresses become the program's. An
-// error ends the connection; what is none of our business, or can't be read, is none.
-func (p *Process) redirect(c *conn, q *request) error {
-	if q.lib != libCudart12 && q.lib != libCudart13 {
-		return fmt.Errorf("library %d has no functions of the runtime", q.lib)
-	}
-	f, err := os.Open(proc.Path(p.pid, "exe"))
-	if err != nil {
-		return nil // gone, or not ours to read: its calls will show
-	}
-	defer f.Close()
-	ex, err := readExecutable(f)
-	if err != nil || ex.shared || !ex.static || ex.version() != q.lib {
-		return nil
-	}
-	if !ex.redirectable() {
-		name, _ := os.Readlink(proc.Path(p.pid, "exe"))
-		p.sim.hint(fmt.Sprintf("%s: %v", name, ErrRuntime))
-		_, err := c.do(&reply{action: actExit, a: [5]uint64{127}, data: fmt.Appendf(nil, "nvtrace: %.1500s: %v\n", name, ErrRuntime)})
-		return err
-	}
-	mem, err := os.OpenFile(proc.Path(p.pid, "mem"), os.O_WRONLY, 0)
-	if err != nil {
-		p.sim.hint(fmt.Sprintf("the runtime in process %d can't be redirected: %v", p.pid, err))
-		return nil
-	}
-	defer mem.Close()
-	bias := q.args[0] - ex.headers
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name, addr := range ex.funcs {
-		target := p.entryAddr(int(q.lib), name)
-		if target == 0 {
-			continue
-		}
-		// mov $target, %rax; jmp *%rax
-		code := binary.LittleEndian.AppendUint64([]byte{0x48, 0xb8}, target)
-		code = append(code, 0xff, 0xe0)
-		if _, err := mem.WriteAt(code, int64(bias+addr)); err != nil {
-			p.sim.hint(fmt.Sprintf("%s in process %d can't be redirected: %v", name, p.pid, err))
-			return nil
-		}
-	}
-	return nil
 }

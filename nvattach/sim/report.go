@@ -166,15 +166,6 @@ func (s *Sim) missing(name string) {
 	}
 }
 
-// hint adds a hint, once. Hints are sentences for the user, about what can't work and how it would.
-func (s *Sim) hint(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.report.Hints) < reportMax && !slices.Contains(s.report.Hints, text) {
-		s.report.Hints = append(s.report.Hints, text)
-	}
-}
-
 // launched counts a launch of a kernel, whether it failed or not. Kernels of one name are counted
 // together, of whichever program and module.
 func (s *Sim) launched(l *launch, st emu.Stats, d time.Duration) {
@@ -207,19 +198,4 @@ func (s *Sim) fault(p *Process, l *launch, r result, err error) {
 	if len(s.report.Faults) < reportMax {
 		s.report.Faults = append(s.report.Faults, f)
 	}
-}
-
-// noBinary says what to do about an image without PTX that the device runs.
-func (s *Sim) noBinary(p *Process, image []byte) {
-	has := "machine code only"
-	if ct, _, err := fatbin.ParseContainer(image); err == nil {
-		for i := range ct.Entries {
-			if e := &ct.Entries[i]; e.Kind() == fatbin.KindPTX {
-				has = "PTX for " + e.Arch().String()
-			}
-		}
-	}
-	s.hint(fmt.Sprintf("an image of process %d has %s, and the simulated %s runs PTX for sm_%d%d or less: "+
-		"compile with nvcc -gencode arch=compute_%d%d,code=compute_%d%d",
-		p.pid, has, s.gpu.Name, s.gpu.Major, s.gpu.Minor, s.gpu.Major, s.gpu.Minor, s.gpu.Major, s.gpu.Minor))
 }

@@ -2,49 +2,9 @@ package sim
 
 import (
 	"encoding/binary"
-	"maps"
 
 	"nvtrace/ptx/emu"
 )
-
-// runtimeHandlers are the entries of a libcudart that are implemented. Those
-// whose arguments are a driver function's are that function.
-func runtimeHandlers(lib int) map[string]handler {
-	drv := driverHandlers()
-	all := map[string]handler{}
-	for name, from := range sharedWithDriver() {
-		h := drv[from]
-		if h == nil {
-			panic("BUG: no handler " + from)
-		}
-		all[name] = h
-	}
-	for _, m := range []map[string]handler{rtDevices(lib), rtMemory(lib), rtArrays(), rtLaunches(), rtStreams(lib), rtGraphs(lib), rtGraphNodes(lib)} {
-		maps.Copy(all, m)
-	}
-	out, under := map[string]handler{}, underlyings()
-	for name, h := range all {
-		if of := under[name]; of != nil {
-			h = withDriver(of, h)
-		}
-		out[name] = func(c *call) result { return c.keep(h(c)) }
-	}
-	maps.Copy(out, rtErrors())
-	maps.Copy(out, rtRegistration())
-	return out
-}
-
-// keep remembers an error for cudaGetLastError. Every function of the runtime that returns an
-// error goes through it, except those that ask for the last one, and registrations.
-func (c *call) keep(r result) result {
-	if r == success && c.bad {
-		r = errInvalidValue
-	}
-	if r != success {
-		c.th.lastErr = r
-	}
-	return r
-}
 
 // sharedWithDriver are runtime functions with the arguments of driver functions. The handlers tell
 // by call.entry who calls: the runtime makes a context where the driver wants one to be there.

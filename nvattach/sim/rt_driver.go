@@ -18,17 +18,6 @@ type underlying struct {
 	into uint64 // bit i: argument i is an offset in blob
 }
 
-// An inDriver is a call of the runtime's while its thread is to make one of the driver's.
-type inDriver struct {
-	c     *call
-	index uint32
-	args  []uint64
-	into  uint64
-	run   func(args [6]uint64) result
-	ran   bool
-	r     result
-}
-
 // is reports whether a call is that of the driver.
 func (d *inDriver) is(q *request) bool {
 	if q.lib != libCUDA || q.index != d.index {
@@ -225,43 +214,6 @@ func kernelLaunch(name string) func(c *call) *underlying {
 		}
 		return &underlying{name: name, args: args}
 	}
-}
-
-// copyUnderlying is a copy's call of the driver: by its kind where it is of bytes, else with a CUDA_MEMCPY2D or
-// CUDA_MEMCPY3D (cuda.h).
-func (c *call) copyUnderlying(k *copy2, kind uint32, stream uint64, async bool) *underlying {
-	if kind > copyDefault || k.width == 0 || k.height == 0 || k.depth == 0 {
-		return nil
-	}
-	u := &underlying{}
-	end := "_v2"
-	switch {
-	case k.height == 1 && k.depth == 1:
-		name := map[uint32]string{hostToDevice: "cuMemcpyHtoD", deviceToHost: "cuMemcpyDtoH", deviceToDevice: "cuMemcpyDtoD"}[kind]
-		if name == "" {
-			name, end = "cuMemcpy", ""
-		}
-		u.name, u.args = name, []uint64{k.dst, k.src, k.width}
-	case k.depth == 1:
-		u.name = "cuMemcpy2D"
-		side := func(addr, pitch uint64) []uint64 { return []uint64{0, 0, unifiedMemory, 0, addr, 0, pitch} }
-		u.blob = words(side(k.src, k.srcPitch), side(k.dst, k.dstPitch), []uint64{k.width, k.height})
-	default:
-		u.name = "cuMemcpy3D"
-		side := func(addr, pitch, slice uint64) []uint64 {
-			return []uint64{0, 0, 0, 0, unifiedMemory, 0, addr, 0, 0, pitch, slice / max(pitch, 1)}
-		}
-		u.blob = words(side(k.src, k.srcPitch, k.srcSlice), side(k.dst, k.dstPitch, k.dstSlice), []uint64{k.width, k.height, k.depth})
-	}
-	if u.blob != nil {
-		u.args, u.into = []uint64{0}, 1
-	}
-	if async {
-		u.name += "Async"
-		u.args = append(u.args, stream)
-	}
-	u.name += end
-	return u
 }
 
 // unifiedMemory is CU_MEMORYTYPE_UNIFIED: the address says whose memory it is.

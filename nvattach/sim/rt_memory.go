@@ -1,6 +1,8 @@
 package sim
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+)
 
 // The cudaMemcpyKinds.
 const (
@@ -283,4 +285,41 @@ func rtGraphs(lib int) map[string]handler {
 		m["cudaGraphNodeGetDependencies"] = deps(3)
 	}
 	return m
+}
+
+// copyUnderlying is a copy's call of the driver: by its kind where it is of bytes, else with a CUDA_MEMCPY2D or
+// CUDA_MEMCPY3D (cuda.h).
+func (c *call) copyUnderlying(k *copy2, kind uint32, stream uint64, async bool) *underlying {
+	if kind > copyDefault || k.width == 0 || k.height == 0 || k.depth == 0 {
+		return nil
+	}
+	u := &underlying{}
+	end := "_v2"
+	switch {
+	case k.height == 1 && k.depth == 1:
+		name := map[uint32]string{hostToDevice: "cuMemcpyHtoD", deviceToHost: "cuMemcpyDtoH", deviceToDevice: "cuMemcpyDtoD"}[kind]
+		if name == "" {
+			name, end = "cuMemcpy", ""
+		}
+		u.name, u.args = name, []uint64{k.dst, k.src, k.width}
+	case k.depth == 1:
+		u.name = "cuMemcpy2D"
+		side := func(addr, pitch uint64) []uint64 { return []uint64{0, 0, unifiedMemory, 0, addr, 0, pitch} }
+		u.blob = words(side(k.src, k.srcPitch), side(k.dst, k.dstPitch), []uint64{k.width, k.height})
+	default:
+		u.name = "cuMemcpy3D"
+		side := func(addr, pitch, slice uint64) []uint64 {
+			return []uint64{0, 0, 0, 0, unifiedMemory, 0, addr, 0, 0, pitch, slice / max(pitch, 1)}
+		}
+		u.blob = words(side(k.src, k.srcPitch, k.srcSlice), side(k.dst, k.dstPitch, k.dstSlice), []uint64{k.width, k.height, k.depth})
+	}
+	if u.blob != nil {
+		u.args, u.into = []uint64{0}, 1
+	}
+	if async {
+		u.name += "Async"
+		u.args = append(u.args, stream)
+	}
+	u.name += end
+	return u
 }

@@ -2,36 +2,7 @@ package sim
 
 import (
 	"maps"
-	"sync"
 )
-
-// A runtimeState is what a program has registered with the runtime: what nvcc's
-// constructors do before main. It takes no context, and survives a fork.
-type runtimeState struct {
-	mu    sync.Mutex // for changes of the maps, and a fork that copies them; innermost
-	next  uint64
-	bins  map[uint64]*fatBinary
-	funcs map[uint64]hostName // by the address of the host's stub
-	vars  map[uint64]hostName // by the address of the host's variable
-}
-
-// A fatBinary is a registered image; it is loaded on first use. nvcc makes a constructor for each
-// source file, which calls __cudaRegisterFatBinary with the image, __cudaRegisterFunction for each kernel
-// with the address of the stub that stands for it on the host, and __cudaRegisterVar for each variable.
-type fatBinary struct {
-	wrapper uint64
-	caller  uint64 // who registered it
-	lib     *codeLibrary
-	managed []hostName
-	ready   map[*cudaContext]bool // where managed variables have been announced
-}
-
-// A hostName is a kernel or variable as the program knows it.
-type hostName struct {
-	bin  *fatBinary
-	name string
-	ptr  uint64 // managed: where the program wants the address
-}
 
 // registerEntry is the entry by which programs register an image.
 const registerEntry = "__cudaRegisterFatBinary"
@@ -273,4 +244,16 @@ func (c *call) symbol(h uint64) (addr, size uint64, r result) {
 		return 0, 0, errInvalidSymbol
 	}
 	return d.Addr, d.Size, success
+}
+
+// keep remembers an error for cudaGetLastError. Every function of the runtime that returns an
+// error goes through it, except those that ask for the last one, and registrations.
+func (c *call) keep(r result) result {
+	if r == success && c.bad {
+		r = errInvalidValue
+	}
+	if r != success {
+		c.th.lastErr = r
+	}
+	return r
 }

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,135 +17,11 @@ import (
 	"nvtrace/ptx/emu"
 )
 
-// Options says what to simulate. The zero value and nil are good.
-type Options struct {
-	// GPU is the device that programs see; the zero value is the first of [GPUs].
-	GPU GPU
-	// Count is how many of them there are; 0 means 1.
-	Count int
-	// MemoryLimit bounds the memory that a program may allocate on all devices
-	// together, in bytes. 0 means the device's memory, or three quarters of
-	// what this machine has free, whichever is less.
-	MemoryLimit uint64
-	// Timeout is how long one kernel may run; 0 means no limit. A kernel that
-	// runs longer fails with CUDA_ERROR_LAUNCH_TIMEOUT.
-	Timeout time.Duration
-	// Workers is how many blocks of a kernel run at the same time; 0 means as
-	// many as there are processors, 1 makes runs repeatable to the instruction.
-	Workers int
-	// Memory gives access to a program's memory; nil uses process_vm_readv.
-	Memory func(pid int) ProcessMemory
-	// Hooks lets a caller watch and change what programs do; nil hooks do nothing.
-	Hooks *Hooks
-	// LibDir has the libraries to preload; "" writes the embedded ones to a
-	// folder of its own.
-	LibDir string
-}
-
 // Share has kernels of programs that come reach memory of this process, at an address that
 // the programs have it at, too: to them it is registered already. Their %globaltimer is
 // CLOCK_REALTIME then, as a GPU's nearly is, and not a model's.
 func (s *Sim) Share(addr uint64, data []byte) {
 	s.shared = append(s.shared, emu.Region{Base: addr, Data: data, Name: "maps of probes on the host"})
-}
-
-// ProcessMemory is the memory of a running program. Both return how many bytes
-// they could copy, with an error if that is not all.
-type ProcessMemory interface {
-	ReadMem(addr uint64, buf []byte) (int, error)
-	WriteMem(addr uint64, buf []byte) (int, error)
-}
-
-// Hooks are called on the goroutine of a program's call or of its stream. Image, Loaded,
-// Instead and Replaced are called while the program's lock is held, which makes them one at a time for a
-// program; Launch and Exit are not.
-type Hooks struct {
-	// Image is called for each image that a program loads, before anything is read
-	// from it. What it returns is loaded instead; an error refuses the image
-	// (CUDA_ERROR_INVALID_IMAGE).
-	Image func(p *Process, im *Image) ([]byte, error)
-	// Loaded is called when it is known what became of an image.
-	Loaded func(p *Process, im *Image)
-	// Launch is called when a kernel begins.
-	Launch func(p *Process, l *Launch)
-	// Instead is called when a launch of a kernel, or what it is to have of shared memory, is refused,
-	// perhaps because its threads take more registers, or its blocks more shared memory, than there
-	// are. It names a kernel of the same module that may take its place; "" for none.
-	Instead func(p *Process, kernel string) string
-	// Replaced is called when that was launched. shared says that it was not registers that there were
-	// too few of.
-	Replaced func(p *Process, kernel string, shared bool)
-	// Exit is called when a program has ended and nothing of it runs any more; its
-	// memory goes away when Exit returns.
-	Exit func(p *Process)
-}
-
-// An Image is code that a program loads.
-type Image struct {
-	Call   string   // the entry that the program gave it to; images that were registered are loaded on first use
-	Caller uint64   // where the call returns to
-	TID    int      // the calling thread
-	Addr   uint64   // where it is in the program's memory, 0 if it comes from a file
-	File   string   // that the program named, "" if it comes from memory
-	Data   []byte   // a container, cubin or PTX text; not to be changed
-	Hash   [32]byte // SHA-256 of Data
-	// Linked: it is relocatable device code in a wrapper's list, which a driver links
-	// when it loads the program.
-	Linked bool
-	// Runs: there is PTX in it that the GPU runs. Without, it may still be one of
-	// several that are linked, of which others have some.
-	Runs bool
-
-	// For [Hooks.Loaded].
-	Replacement []byte // what Hooks.Image returned, nil if that was Data
-	Handle      uint64 // the module or library; 0 if none came of it, or if it is a part for the linker
-	Result      int    // the CUresult
-}
-
-// A Launch is a kernel that begins to run.
-type Launch struct {
-	Kernel      string   // as in its module
-	Image       [32]byte // Image.Hash of the image that it comes from; of the first that were linked
-	TID         int      // the thread that launched it; 0 if it is a node of a graph
-	Grid, Block emu.Dim3
-	Shared      uint32 // dynamic shared memory
-
-	p   *Process
-	of  *launch
-	cfg *emu.LaunchConfig
-	try *try
-}
-
-// A Sim serves programs. Make one with [New], give its Env to programs, let Serve
-// run beside them.
-//
-// There is a goroutine for the listening socket (Serve), one for each connection, one that
-// waits for the end of each program, and one for each operation in a stream. wg counts those of
-// connections and of programs; the operations of a program are counted by Process.users.
-//
-// Locks are taken in the order Process.mu, Sim.mu, Arena.mu, and none is held while a program
-// is asked for something, except that a program's own call holds Process.mu.
-type Sim struct {
-	opts Options
-	gpu  GPU
-	cat  *catalog
-	own  *preload.Folder
-	dir  string // of the socket, and of the libraries if they are ours
-	libs string
-	ln   *net.UnixListener
-
-	shared []emu.Region // of this process, that kernels reach
-
-	ids atomic.Uint64 // of sessions, streams and captures
-
-	// mu guards what is below, which all programs share. It is held for short: parsing,
-	// and whatever waits, happens without it.
-	mu     sync.Mutex
-	procs  map[int]*Process // by pid, those that are alive
-	closed bool
-	report Report
-	files  map[[32]byte]*ptx.File // parsed PTX, by hash
-	wg     sync.WaitGroup
 }
 
 // New prepares a simulation: its socket and libraries lie in a private folder

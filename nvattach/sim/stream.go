@@ -2,29 +2,10 @@ package sim
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"nvtrace/rm/channel"
 )
-
-// A cudaContext is a CUcontext. Process.mu guards it, except failed, which the goroutines of
-// operations set. A context that is destroyed stays in the hands of those who had it; they look at
-// destroyed after each wait.
-type cudaContext struct {
-	dev       *device
-	handle    uint64
-	primary   bool
-	destroyed bool
-	flags     uint32
-	legacy    *stream
-	perThread map[uint64]*stream
-	streams   map[*stream]bool
-	limits    map[uint32]uint64
-	modules   map[*module]bool
-	// failed is the error that a kernel left behind, for good.
-	failed atomic.Uint32
-}
 
 // fail makes the context unusable, if r does that.
 func (x *cudaContext) fail(r result) {
@@ -52,27 +33,6 @@ func (o *operation) over() bool {
 	default:
 		return false
 	}
-}
-
-// A stream is a CUstream: a queue of which each operation waits for the one
-// before. Streams that block also wait for the legacy stream's operations, and
-// those for theirs.
-//
-// The queue is no list: an operation is a goroutine that waits for the ones before it, and a
-// stream remembers the last.
-type stream struct {
-	ctx         *cudaContext
-	handle      uint64
-	id          uint64
-	nonblocking bool
-	isLegacy    bool
-	prio        int32
-	last        *operation
-	cap         *capture
-	capLast     []*node // with cap: what the next operation depends on
-
-	channel *gpuChannel // in which its kernels are to be seen; nil: not yet, or with unseen never
-	unseen  bool
 }
 
 // newStream makes a stream of a context. It has no handle yet.
@@ -160,13 +120,6 @@ func (p *Process) enqueueLaunches(s *stream, waits []*operation, launches []*lau
 		}
 	})
 	return o
-}
-
-// A hostCall is a function of the program that a stream calls.
-type hostCall struct {
-	fn   uint64
-	args [4]uint64
-	done chan struct{}
 }
 
 // callHost has the program call fn, and waits for that.
@@ -266,12 +219,6 @@ func (x *cudaContext) all() []*operation {
 	return ops
 }
 
-// sync waits for everything in the context and returns its state.
-func (c *call) sync(x *cudaContext) result {
-	c.wait(x.all()...)
-	return x.status()
-}
-
 // syncStream waits for a stream and returns its context's state.
 func (c *call) syncStream(s *stream) result {
 	if s.isLegacy {
@@ -280,40 +227,6 @@ func (c *call) syncStream(s *stream) result {
 		c.wait(s.last)
 	}
 	return s.ctx.status()
-}
-
-// stream returns the stream of a handle, creating the special ones: 1 is CU_STREAM_LEGACY, 2
-// CU_STREAM_PER_THREAD, and 0 either, by whether the entry is one of those for programs that were
-// compiled with --default-stream per-thread (_ptsz, _ptds).
-func (c *call) stream(h uint64) (*stream, result) {
-	x, r := c.context()
-	if r != success {
-		return nil, r
-	}
-	if h == 0 {
-		if h = 1; c.entry.ptds {
-			h = 2
-		}
-	}
-	switch h {
-	case 1:
-		return x.legacy, success
-	case 2:
-		s := x.perThread[c.th.id]
-		if s == nil {
-			if len(x.perThread) >= maxThreads {
-				return nil, errOutOfMemory
-			}
-			s = c.p.newStream(x, false)
-			x.perThread[c.th.id] = s
-		}
-		return s, success
-	}
-	s, ok := object[*stream](c.p, h)
-	if !ok {
-		return nil, errInvalidHandle
-	}
-	return s, success
 }
 
 // submit puts work into a stream, or into the graph that the stream is captured

@@ -1,12 +1,8 @@
 package sim
 
 import (
-	"cmp"
-	"context"
 	"errors"
-	"fmt"
 	"math/bits"
-	"slices"
 	"sync"
 	"time"
 
@@ -127,57 +123,3 @@ func hostTime() uint64 { return uint64(time.Now().UnixNano()) }
 
 // tryTime is how long a run on copies may take.
 const tryTime = 10 * time.Second
-
-// Try runs a kernel of the same module, which has the same parameters, as this launch
-// will run its own, but on copies of the memory: the program sees nothing of it. All
-// runs of one launch begin with the same memory. It may be called in Hooks.Launch
-// only.
-func (l *Launch) Try(kernel string) (*Outcome, error) {
-	if l.try == nil {
-		l.try = &try{arena: l.p.arena, taken: make(map[uint64]emu.Region)}
-	}
-	k, err := l.of.f.mod.emu.Kernel(kernel)
-	if err != nil {
-		return nil, err
-	}
-	s := l.p.sim
-	v := &view{of: l.try, copies: make(map[uint64]emu.Region), own: make(map[uint64]bool)}
-	// With the host's time, what a kernel stores of clocks is not the same in two runs, as on a GPU.
-	m := emu.New(&emu.Options{Memory: v, Device: s.gpu.machine(), Workers: s.opts.Workers, Now: hostTime})
-	limit := tryTime
-	if t := s.opts.Timeout; t > 0 {
-		limit = min(limit, t)
-	}
-	ctx, cancel := context.WithTimeoutCause(l.p.ctx, limit, errTooLong)
-	defer cancel()
-	st, err := m.Launch(ctx, k, l.cfg)
-	v.mu.Lock()
-	own := v.own
-	v.own = make(map[uint64]bool)
-	v.mu.Unlock()
-	for base := range own {
-		err = errors.Join(err, l.p.arena.Free(base))
-	}
-	if errors.Is(err, errTooLong) {
-		err = fmt.Errorf("%w within %v", ErrNoEnd, limit)
-	}
-	return &Outcome{Stats: st, view: v}, err
-}
-
-// Touched returns the allocations that runs of Try have looked at, as they were
-// before, by address. What kernels can't write is not among them.
-func (l *Launch) Touched() []emu.Region {
-	if l.try == nil {
-		return nil
-	}
-	l.try.mu.Lock()
-	defer l.try.mu.Unlock()
-	var list []emu.Region
-	for base, r := range l.try.taken {
-		if _, there := l.p.arena.Region(base); there && !r.ReadOnly {
-			list = append(list, r)
-		}
-	}
-	slices.SortFunc(list, func(a, b emu.Region) int { return cmp.Compare(a.Base, b.Base) })
-	return list
-}

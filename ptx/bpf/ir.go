@@ -355,3 +355,24 @@ func splitNodes(nodes []node) ([]span, bool) {
 	}
 	return spans, true
 }
+
+// A lowering turns the ops of an analysed program into nodes.
+type lowering struct {
+	coder
+	a         *analysis
+	nodes     []node
+	regs      [MaxCallDepth][10]reg // eBPF registers
+	comps     [MaxCallDepth][10]reg // offsets of pointers from their objects
+	fields    map[int]bool          // of the context that are read
+	recs      map[int32]reg         // by id: address of a record that is held, 0 when not
+	recOf     []int32               // their ids, ascending
+	fuel      reg
+	why       reg   // index in ends of what ended the run
+	ends      []End // what may end it
+	fails     bool  // something branches to labelFail
+	vague     bool  // what is returned is a number on some paths only
+	uncounted bool  // see unplaced
+	report    Report
+	at        int    // the op
+	here      *state // before it
+}

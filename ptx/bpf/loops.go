@@ -15,13 +15,6 @@ const mostRounds = 1 << 20
 // loop around it is: its share is what it may execute, not what it does.
 const uncounted = 64
 
-// A clamp is what a proof says of a register at the head of its loop.
-type clamp struct {
-	depth int8
-	reg   uint8
-	n     num
-}
-
 // proveLoops looks for loops that count: a register with one constant step per
 // round and a test that leaves the loop. It needs the result of the analysis.
 func (a *analysis) proveLoops() {

@@ -367,3 +367,10 @@ func (n num) swap(width int) num {
 	r.val, r.mask = bits.ReverseBytes64(n.val)>>sh, bits.ReverseBytes64(n.mask)>>sh
 	return must(r.normalize())
 }
+
+// A clamp is what a proof says of a register at the head of its loop.
+type clamp struct {
+	depth int8
+	reg   uint8
+	n     num
+}
