@@ -1,5 +1,11 @@
 package rm
 
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
 // Struct is the layout of a record or union as one driver version has it, by
 // the rules that x86-64 and arm64 Linux share for these headers.
 type Struct struct {
@@ -70,3 +76,28 @@ const (
 	DirOut         // from the driver to the program
 	DirInOut
 )
+
+// Find returns where a member lies, by a path such as params.hClient or gpuIds[1].info; false if there is none of that name.
+func (s *Struct) Find(path string) (at int, member *Field, ok bool) {
+	for name := range strings.SplitSeq(path, ".") {
+		name, index, indexed := strings.Cut(strings.TrimSuffix(name, "]"), "[")
+		i := -1
+		if s != nil {
+			i = slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
+		}
+		if i < 0 {
+			return 0, nil, false
+		}
+		member = &s.Fields[i]
+		at += member.Offset
+		if indexed {
+			n, err := strconv.Atoi(index)
+			if err != nil || n < 0 || (n+1)*member.Elem > member.Size {
+				return 0, nil, false
+			}
+			at += n * member.Elem
+		}
+		s = member.Struct
+	}
+	return at, member, true
+}

@@ -26,6 +26,19 @@ type SampledDevice struct {
 	// process's memory; both 0: it isn't known.
 	Memory     uint64 `json:"memory,omitempty"`
 	MemoryUsed uint64 `json:"memory_used,omitempty"`
+	// Readings are those at the end; nil: nobody had the driver keep them up to date.
+	Readings *GPUReadings `json:"readings,omitempty"`
+}
+
+// GPUReadings are what the driver tells of a GPU's clocks and power in the process's memory; nil: not told.
+type GPUReadings struct {
+	SMClock           *uint32 `json:"sm_clock_mhz,omitempty"`
+	MemoryClock       *uint32 `json:"memory_clock_mhz,omitempty"`
+	Utilisation       *uint32 `json:"utilisation_percent,omitempty"`
+	MemoryUtilisation *uint32 `json:"memory_utilisation_percent,omitempty"`
+	Power             *uint32 `json:"power_mw,omitempty"`
+	PowerLimit        *uint32 `json:"power_limit_mw,omitempty"`
+	Temperature       *uint32 `json:"temperature_c,omitempty"`
 }
 
 // A SampledChannel says what of a channel was seen.

@@ -15,6 +15,9 @@ type Channel struct {
 	Ring     uint64 // address of the ring
 	Entries  int    // of the ring
 
+	windows []window        // where the process has what is not at the GPU's addresses; nil: all is
+	unfound map[uint64]bool // QMDs that are in none of the process's mappings
+
 	subchannels channel.Subchannels
 	semaphores  map[uint64]bool // pages with semaphores that the last look wanted
 }
@@ -54,8 +57,8 @@ func findIn(m Memory, s *space, mapping *proc.Mapping) []*Channel {
 			continue
 		}
 		u := channel.ParseUserData(page)
-		if ring, entries, ok := ringOf(m, s, mapping, at, u); ok {
-			list = append(list, &Channel{Device: mapping.Path, UserData: at, Ring: ring, Entries: entries})
+		if c, ok := ringOf(m, s, mapping, at, u); ok {
+			list = append(list, c)
 		}
 	}
 	return list
@@ -70,59 +73,46 @@ const (
 // allZero reports whether all bytes are 0.
 func allZero(b []byte) bool { return !slices.ContainsFunc(b, func(v byte) bool { return v != 0 }) }
 
-// SharedData returns what the driver tells of the GPU, if the process has one GPU: the pages of several look the
-// same.
-func SharedData(m Memory) (channel.SharedData, bool) {
-	maps, err := m.Maps()
-	if err != nil {
-		return channel.SharedData{}, false
-	}
-	var found channel.SharedData
-	n := 0
-	b := make([]byte, channel.SharedDataSize)
-	for _, mapping := range maps {
-		if mapping.Path != "/dev/nvidiactl" || !mapping.Read || mapping.Write || mapping.Private || mapping.End-mapping.Start != pageSize || m.Read(mapping.Start, b) != nil {
-			continue
-		}
-		if s, ok := channel.ParseSharedData(b); ok {
-			found = s
-			n++
-		}
-	}
-	return found, n == 1
-}
-
 // ringOf finds the ring that a USERD belongs to among the pages before it. It returns false if u is
 // none that was used.
-func ringOf(m Memory, s *space, mapping *proc.Mapping, userData uint64, u channel.UserData) (ring uint64, entries int, ok bool) {
+func ringOf(m Memory, s *space, mapping *proc.Mapping, userData uint64, u channel.UserData) (*Channel, bool) {
 	if u.Put == 0 {
-		return 0, 0, false
+		return nil, false
 	}
 	for pages := uint64(1); pages <= maxRingPages && userData-mapping.Start >= pages*pageSize; pages++ {
-		ring = userData - pages*pageSize
-		entries = int(pages * pageSize / channel.EntrySize)
-		if int(u.GPPut) >= entries || int(u.GPGet) >= entries {
+		c := Channel{Device: mapping.Path, UserData: userData, Ring: userData - pages*pageSize, Entries: int(pages * pageSize / channel.EntrySize)}
+		if int(u.GPPut) >= c.Entries || int(u.GPGet) >= c.Entries {
 			continue
 		}
 		// PUT is set when an entry is fetched, GP_GET about then.
-		for _, index := range []uint32{last(u.GPGet, entries), u.GPGet, last(u.GPPut, entries)} {
-			if endsAt(m, s, ring+uint64(index)*channel.EntrySize, u.Put) {
-				return ring, entries, true
+		for _, index := range []uint32{last(u.GPGet, c.Entries), u.GPGet, last(u.GPPut, c.Entries)} {
+			ends, pushes := endsAt(m, s, c.Ring+uint64(index)*channel.EntrySize, u.Put)
+			if !ends {
+				continue
 			}
+			if !pushes {
+				w, ok := windowOf(m, s, c.Ring, index, c.Entries)
+				if !ok {
+					continue
+				}
+				c.windows = []window{w}
+			}
+			return &c, true
 		}
 	}
-	return 0, 0, false
+	return nil, false
 }
 
-// endsAt reports whether a ring's entry is a piece of pushbuffer that ends at put.
-func endsAt(m Memory, s *space, entry, put uint64) bool {
+// endsAt reports whether a ring's entry is a piece of pushbuffer that ends at put, and whether the process has
+// that at the same address.
+func endsAt(m Memory, s *space, entry, put uint64) (ends, pushes bool) {
 	v, err := readLong(m, entry)
 	if err != nil {
-		return false
+		return false, false
 	}
 	e := channel.ParseEntry(v)
 	size := 4 * uint64(e.Words)
-	return size != 0 && e.Address+size == put&(1<<40-1) && s.pushes(e.Address, size)
+	return size != 0 && e.Address+size == put&(1<<40-1), s.pushes(e.Address, size)
 }
 
 // last returns the index of the entry before index in a ring.
@@ -159,7 +149,7 @@ func (c *Channel) assume(a [3]uint16) {
 }
 
 // classify finds the architecture by a launch: the first whose compute class reads its QMD.
-func (c *Channel) classify(p *Piece) {
+func (c *Channel) classify(m Memory, p *Piece) {
 	if c.subchannels.Host != nil {
 		return
 	}
@@ -167,6 +157,9 @@ func (c *Channel) classify(p *Piece) {
 		probe := Channel{}
 		probe.assume(a)
 		r := channel.Reader{Subchannels: probe.subchannels}
+		if len(c.windows) > 0 {
+			r.ReadQMD = func(address uint64, b []byte) bool { return c.readQMD(m, address, b) }
+		}
 		found := false
 		r.Read(p.Words, p.Address, func(w channel.Work) bool {
 			found = w.Kind == channel.Kernel && !w.Unread
@@ -191,7 +184,7 @@ func (c *Channel) reader(m Memory) *channel.Reader {
 	}
 	return &channel.Reader{
 		Subchannels: c.subchannels,
-		ReadQMD:     func(address uint64, b []byte) bool { return m.Read(address, b) == nil },
+		ReadQMD:     func(address uint64, b []byte) bool { return c.readQMD(m, address, b) },
 	}
 }
 

@@ -95,7 +95,7 @@ func (c *Channel) pieces(m Memory, u channel.UserData, n int) ([]Piece, error) {
 		}
 		c.words(m, &p)
 		pieces = append(pieces, p)
-		c.classify(&p)
+		c.classify(m, &p)
 	}
 	slices.Reverse(pieces)
 	return pieces, nil
@@ -129,7 +129,7 @@ func (c *Channel) entries(m Memory, end uint32, n int) ([]uint64, error) {
 // words reads what an entry points to. What can't be read leaves the piece without words.
 func (c *Channel) words(m Memory, p *Piece) {
 	if p.Entry.Words > 0 {
-		p.Words, _ = readWords(m, p.Address, int(min(p.Entry.Words, maxPieceWords)))
+		p.Words, _ = readWords(located{m, c}, p.Address, int(min(p.Entry.Words, maxPieceWords)))
 	}
 }
 
@@ -160,7 +160,7 @@ func (j *judgement) word(address uint64) (uint64, error) {
 	if b := j.at[page]; b != nil && address%pageSize <= pageSize-8 {
 		return binary.LittleEndian.Uint64(b[address%pageSize:]), nil
 	}
-	return readLong(j.m, address)
+	return readLong(located{j.m, j.c}, address)
 }
 
 // A judgement goes through a channel's pieces in order.
@@ -186,7 +186,7 @@ func (c *Channel) judge(m Memory, at moment, s *State, pieces []Piece) {
 // piece judges one piece. It returns true if the host side is through with it.
 func (j *judgement) piece(p *Piece) (passed bool) {
 	var work []channel.Work
-	var tracker channel.Semaphore
+	var tracker, behind channel.Semaphore // behind: of a program that has no trackers, released at the end
 	j.r.Read(p.Words, p.Address, func(w channel.Work) bool {
 		work = append(work, w)
 		if !w.Inline && (w.Kind == channel.Kernel || w.Kind == channel.Null) {
@@ -194,6 +194,9 @@ func (j *judgement) piece(p *Piece) (passed bool) {
 		}
 		if w.Semaphore.Timed && w.Semaphore.Address != 0 {
 			tracker = w.Semaphore
+		}
+		if w.Kind == channel.Release {
+			behind = w.Semaphore
 		}
 		return true
 	})
@@ -208,7 +211,7 @@ func (j *judgement) piece(p *Piece) (passed bool) {
 		j.s.Passed = time
 	}
 	work = inOrder(work)
-	over := j.pieceOver(work)
+	over := j.pieceOver(work) || tracker.Address == 0 && behind.Address != 0 && j.reached(behind)
 	graph := 0
 	for _, w := range work {
 		if w.Kind == channel.Kernel {

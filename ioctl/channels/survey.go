@@ -135,6 +135,7 @@ type Report struct {
 	User     string          `json:"user,omitempty"`
 	Command  string          `json:"command,omitempty"`
 	Channels []ChannelReport `json:"channels"`
+	Shared   *Shared         `json:"gpu,omitempty"`   // what the driver tells of its GPU, if it has one
 	Error    string          `json:"error,omitempty"` // why nothing is known
 }
 
@@ -223,6 +224,9 @@ const lookDepth = 64
 // in the process's memory; that takes up to a second for each GiB of it.
 func (v *View) Look(names bool) Report {
 	r := Report{PID: v.PID, User: userOf(v.PID), Command: strings.Join(proc.Cmdline(v.PID), " "), Channels: []ChannelReport{}}
+	if s, ok := SharedData(v.memory); ok {
+		r.Shared = &s
+	}
 	var programs []uint64
 	for i, c := range v.channels {
 		cr := ChannelReport{Channel: i, Device: c.Device, Address: fmt.Sprintf("%#x", c.UserData)}
@@ -244,7 +248,7 @@ func (v *View) Look(names bool) Report {
 	for i := range r.Channels {
 		c := &r.Channels[i]
 		c.Running, c.Waiting, c.Behind = v.jobs(c.state.Running), v.jobs(c.state.Waiting), len(c.state.Waiting)
-		c.Blocked = v.blockedOn(c.state.Blocked, r.Channels)
+		c.Blocked = v.blockedOn(v.channels[i], c.state.Blocked, r.Channels)
 	}
 	return r
 }
@@ -292,16 +296,16 @@ func arguments(params []fatbin.Param, b []byte) (list []Argument) {
 }
 
 // blockedOn says what a channel waits for, and whose kernel will release it.
-func (v *View) blockedOn(s *channel.Semaphore, list []ChannelReport) *BlockReport {
+func (v *View) blockedOn(c *Channel, s *channel.Semaphore, list []ChannelReport) *BlockReport {
 	if s == nil {
 		return nil
 	}
 	b := &BlockReport{Semaphore: fmt.Sprintf("%#x", s.Address), Wanted: s.Payload}
 	if s.Wide {
-		if value, err := readLong(v.memory, s.Address); err == nil {
+		if value, err := readLong(located{v.memory, c}, s.Address); err == nil {
 			b.Value = &value
 		}
-	} else if words, err := readWords(v.memory, s.Address, 1); err == nil {
+	} else if words, err := readWords(located{v.memory, c}, s.Address, 1); err == nil {
 		b.Value = new(uint64(words[0]))
 	}
 	for i := range list {

@@ -60,16 +60,18 @@ type sampler struct {
 	ev               traces.Event
 }
 
-// memory is how much memory the GPU has, as the driver has told last.
+// memory is what the driver has told of the GPU last.
 type memory struct {
-	of        channels.Memory
-	all, used uint64
+	of   channels.Memory
+	page *channels.SharedPage
+	gpu  channels.Shared
+	told bool
 }
 
 // ask asks for it. What was told before stays where the process has ended.
 func (m *memory) ask() {
-	if d, ok := channels.SharedData(m.of); ok {
-		m.all, m.used = d.Memory, d.Memory-d.FreeMemory
+	if d, ok := m.page.Read(m.of); ok {
+		m.gpu, m.told = d, true
 	}
 }
 
@@ -103,7 +105,7 @@ func Run(ctx context.Context, o *Options) (*traces.Sampled, error) {
 	}
 	defer p.Close()
 	s := &sampler{
-		told: memory{of: p}, o: o, sums: map[sumKey]*sum{}, busy: map[int32]*busy{}, held: map[uint64][]channels.Span{}, details: map[detailKey]string{},
+		told: memory{of: p, page: new(channels.SharedPage)}, o: o, sums: map[sumKey]*sum{}, busy: map[int32]*busy{}, held: map[uint64][]channels.Span{}, details: map[detailKey]string{},
 	}
 	s.names.pid = o.PID
 	s.look.devices = map[int32]int64{}

@@ -134,8 +134,14 @@ func (s *sampler) sampled(now int64) *traces.Sampled {
 		if b := s.busy[device]; b != nil {
 			d.Busy, d.BusyError = b.busy(wall, s.weights, s.squares, r.Works, device)
 		}
-		if len(devices) == 1 {
-			d.Memory, d.MemoryUsed = s.shown.all, s.shown.used
+		if g := &s.shown.gpu; s.shown.told && len(devices) == 1 {
+			d.Memory, d.MemoryUsed = g.Memory, g.MemoryUsed
+			if r := (traces.GPUReadings{
+				SMClock: g.SMClock, MemoryClock: g.MemoryClock, Utilisation: g.Utilisation, MemoryUtilisation: g.MemoryUtilisation,
+				Power: g.Power, PowerLimit: g.PowerLimit, Temperature: g.Temperature,
+			}); r != (traces.GPUReadings{}) {
+				d.Readings = &r
+			}
 		}
 		r.Devices = append(r.Devices, d)
 	}

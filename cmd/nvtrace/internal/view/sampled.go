@@ -53,6 +53,9 @@ func WriteSampled(w io.Writer, l *Layout, pid int, r *traces.Sampled) error {
 		if d.Memory > 0 {
 			fmt.Fprintf(&b, "; %s of its %s of memory used", units.Memory(d.MemoryUsed), units.Memory(d.Memory))
 		}
+		if text := readingsText(d.Readings); text != "" {
+			b.WriteString("; " + text)
+		}
 		b.WriteString("\n")
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
@@ -74,6 +77,27 @@ func WriteSampled(w io.Writer, l *Layout, pid int, r *traces.Sampled) error {
 		rows = append(rows, sampledRow(&r.Works[i], r.Every == 0))
 	}
 	return l.write(w, []table{{"What GPUs did", header, rows, fewWorks}})
+}
+
+// readingsText says a GPU's clocks and power, as far as the driver tells them.
+func readingsText(r *traces.GPUReadings) string {
+	if r == nil {
+		return ""
+	}
+	var list []string
+	add := func(v *uint32, unit string) {
+		if v != nil {
+			list = append(list, fmt.Sprintf("%d %s", *v, unit))
+		}
+	}
+	add(r.SMClock, "MHz")
+	add(r.Utilisation, "% utilisation")
+	if r.Power != nil {
+		const perWatt = 1000
+		list = append(list, fmt.Sprintf("%d W", (*r.Power+perWatt/2)/perWatt))
+	}
+	add(r.Temperature, "°C")
+	return strings.Join(list, ", ")
 }
 
 // sampledRow is a line of the table.

@@ -1,0 +1,156 @@
+package channels
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"nvtrace/rm"
+	"nvtrace/rm/channel"
+)
+
+// Shared is what the driver tells of a GPU in the page of class RM_USER_SHARED_DATA that libcuda maps. Memory is always
+// there; the readings are, while some program has the driver keep them up to date (one that watches GPUs). Those that are not
+// there, or are old, are nil.
+type Shared struct {
+	Memory            uint64  `json:"memory"` // of the GPU, in bytes
+	MemoryUsed        uint64  `json:"memory_used"`
+	SMClock           *uint32 `json:"sm_clock_mhz,omitempty"`
+	MemoryClock       *uint32 `json:"memory_clock_mhz,omitempty"`
+	Utilisation       *uint32 `json:"utilisation_percent,omitempty"` // of time in which a kernel ran
+	MemoryUtilisation *uint32 `json:"memory_utilisation_percent,omitempty"`
+	Power             *uint32 `json:"power_mw,omitempty"`
+	PowerLimit        *uint32 `json:"power_limit_mw,omitempty"`
+	Temperature       *uint32 `json:"temperature_c,omitempty"`
+}
+
+// SharedData returns what the driver tells of the GPU, if the process has one GPU: the pages of several look the
+// same.
+func SharedData(m Memory) (Shared, bool) { return new(SharedPage).Read(m) }
+
+// SharedPage is such a page that is read again and again. Drivers of 580 keep readings up to date without time stamps: that they
+// change tells that they are.
+type SharedPage struct {
+	before  []byte
+	changed time.Time
+}
+
+// old is how old readings may be.
+const old = 10 * time.Second
+
+// Read is [SharedData].
+func (p *SharedPage) Read(m Memory) (Shared, bool) {
+	maps, err := m.Maps()
+	if err != nil {
+		return Shared{}, false
+	}
+	var found Shared
+	n := 0
+	b := make([]byte, pageSize)
+	for i := range maps {
+		mapping := &maps[i]
+		if mapping.Path != "/dev/nvidiactl" || !mapping.Read || mapping.Write || mapping.Private || mapping.End-mapping.Start != pageSize || m.Read(mapping.Start, b) != nil {
+			continue
+		}
+		if s, ok := channel.ParseSharedData(b); ok {
+			found = Shared{Memory: s.Memory, MemoryUsed: s.Memory - s.FreeMemory}
+			now := time.Now()
+			if p.moved(b) {
+				p.changed = now
+			}
+			found.readings(sharedLayout(), b, now, now.Sub(p.changed) < old)
+			n++
+		}
+	}
+	return found, n == 1
+}
+
+// moved reports whether readings have changed since the last time.
+func (p *SharedPage) moved(b []byte) bool {
+	const memory = 72 // of which the page tells before them, in all releases
+	moved := p.before != nil && !bytes.Equal(b[memory:], p.before[memory:])
+	p.before = append(p.before[:0], b...)
+	return moved
+}
+
+// sharedLayout is how the driver that runs here lays the page out; nil: it isn't known. Tables of another release won't do: sections
+// grow from one to the next.
+var sharedLayout = sync.OnceValue(func() *rm.Struct {
+	b, err := os.ReadFile("/sys/module/nvidia/version")
+	if err != nil {
+		return nil
+	}
+	v, err := rm.ParseVersion(strings.TrimSpace(string(b)))
+	if err != nil {
+		return nil
+	}
+	abi := rm.Load(v)
+	if !abi.Exact() {
+		return nil
+	}
+	return abi.Struct("NV00DE_SHARED_DATA")
+})
+
+// readings reads what is only kept up to date for those who ask for it.
+func (s *Shared) readings(layout *rm.Struct, page []byte, now time.Time, moving bool) {
+	if layout == nil || layout.Size > len(page) {
+		return
+	}
+	for _, r := range []struct {
+		to      **uint32
+		section string
+		paths   []string // of the number in it: the first that the release has
+	}{
+		{&s.SMClock, "clkPublicDomainInfos", []string{"info[3].targetClkMHz"}}, // RUSD_CLK_PUBLIC_DOMAIN_SM
+		{&s.MemoryClock, "clkPublicDomainInfos", []string{"info[1].targetClkMHz"}},
+		{&s.Utilisation, "perfDevUtil", []string{"info.gpuPercentBusy"}},
+		{&s.MemoryUtilisation, "perfDevUtil", []string{"info.memoryPercentBusy"}},
+		{&s.Power, "instPowerUsage", []string{"info.instGpuPower"}},
+		{&s.PowerLimit, "powerLimitGpu", []string{"info.enforcedmW"}},
+		{&s.Temperature, "temperatures[0]", []string{"temperature", "info.gpuTemperature"}},
+	} {
+		at, _, ok := layout.Find(r.section + ".lastModifiedTimestamp")
+		if !ok {
+			continue
+		}
+		if stamp := binary.LittleEndian.Uint64(page[at:]); !fresh(stamp, now) && (stamp != 0 || !moving) {
+			continue
+		}
+		for _, path := range r.paths {
+			at, member, ok := layout.Find(r.section + "." + path)
+			if !ok || member.Elem > 4 {
+				continue
+			}
+			var word [4]byte
+			copy(word[:], page[at:at+member.Elem])
+			v := binary.LittleEndian.Uint32(word[:])
+			if v == 0 && stampless(page, layout, r.section) {
+				continue // it may not be filled
+			}
+			if member.Type == "NvTemp" {
+				v /= 1 << 8 // a fixed-point number
+			}
+			*r.to = &v
+			break
+		}
+	}
+}
+
+// fresh reports whether the readings of a section are no older than some seconds: its time stamp is the GPU's clock, which the driver
+// sets to the host's.
+func fresh(stamp uint64, now time.Time) bool {
+	const sequence = 0xff << 56 // from here on it counts, and is no time
+	if stamp == 0 || stamp >= sequence {
+		return false
+	}
+	return now.Sub(time.Unix(0, int64(stamp))).Abs() < old
+}
+
+// stampless reports whether a section has no time stamp.
+func stampless(page []byte, layout *rm.Struct, section string) bool {
+	at, _, ok := layout.Find(section + ".lastModifiedTimestamp")
+	return !ok || binary.LittleEndian.Uint64(page[at:]) == 0
+}
