@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/look"
 	"nvtrace/ioctl/channels"
+	"nvtrace/ioctl/query"
 	"nvtrace/traces/escape"
 )
 
@@ -22,6 +24,7 @@ func PsVerb(e *cli.Env, args, command []string) int {
 	var asJSON cli.OptString
 	fs.Var(&pids, "p", "look at the processes `PID`[,PID...] (default: all that have a GPU open)")
 	names := fs.Bool("names", false, "search the processes' memory for the names of kernels, about a second for each GiB")
+	memory := fs.Bool("memory", false, "ask the driver how much memory of GPUs each process has, as nvidia-smi does; a driver that hangs holds up who asks it")
 	var wait cli.SecondsFlag
 	fs.Var(&wait, "w", "look again each `SECONDS`")
 	asJSON.RegisterJSON(fs)
@@ -32,7 +35,7 @@ func PsVerb(e *cli.Env, args, command []string) int {
 	if status, ok := pidWords(e, "ps", &pids, words, command); !ok {
 		return status
 	}
-	return lookAtAll(e, pids, *names, time.Duration(wait), &asJSON)
+	return lookAtAll(e, pids, *names, *memory, time.Duration(wait), &asJSON)
 }
 
 // pidWords adds the words of a command line to its processes.
@@ -49,7 +52,7 @@ func pidWords(e *cli.Env, verb string, pids *cli.PIDList, words, command []strin
 }
 
 // lookAtAll looks at processes once, or again and again.
-func lookAtAll(e *cli.Env, pids cli.PIDList, names bool, every time.Duration, asJSON *cli.OptString) int {
+func lookAtAll(e *cli.Env, pids cli.PIDList, names, memory bool, every time.Duration, asJSON *cli.OptString) int {
 	var processes look.Processes
 	defer processes.Close()
 	interrupted := make(chan os.Signal, 1)
@@ -66,6 +69,9 @@ func lookAtAll(e *cli.Env, pids cli.PIDList, names bool, every time.Duration, as
 		for _, r := range processes.LookAll(list, names) {
 			found = append(found, look.Describe(&r, gpus))
 		}
+		if memory {
+			askMemory(e, found)
+		}
 		if status := e.Answer(asJSON, nil, found, func() error { return writePS(e.Stdout, found, deniedText(denied)) }); status != cli.ExitOK || every == 0 {
 			return status
 		}
@@ -73,6 +79,23 @@ func lookAtAll(e *cli.Env, pids cli.PIDList, names bool, every time.Duration, as
 		case <-interrupted:
 			return cli.ExitOK
 		case <-time.After(every):
+		}
+	}
+}
+
+// askMemory adds what the driver knows of processes' memory.
+func askMemory(e *cli.Env, list []look.Process) {
+	var pids []int
+	for i := range list {
+		pids = append(pids, list[i].PID)
+	}
+	known, err := query.MemoryOf(pids)
+	if err != nil {
+		e.Notice("%v", err)
+	}
+	for i := range list {
+		for _, m := range known[list[i].PID] {
+			list[i].Memory = append(list[i].Memory, look.Memory(m))
 		}
 	}
 }
@@ -85,7 +108,11 @@ func writePS(w io.Writer, list []look.Process, denied string) error {
 			return err
 		}
 	}
-	if err := cli.RenderTable(w, "", look.Header, rows); err != nil {
+	header := slices.Clone(look.Header)
+	if !slices.ContainsFunc(list, func(p look.Process) bool { return len(p.Memory) > 0 }) {
+		header, rows = without(header, rows, slices.Index(header, ">MEMORY"))
+	}
+	if err := cli.RenderTable(w, "", header, rows); err != nil {
 		return err
 	}
 	lines := look.Legend(list)
@@ -98,6 +125,14 @@ func writePS(w io.Writer, list []look.Process, denied string) error {
 		}
 	}
 	return nil
+}
+
+// without returns a table without one of its columns.
+func without(header []string, rows [][]string, column int) ([]string, [][]string) {
+	for i := range rows {
+		rows[i] = slices.Delete(rows[i], column, column+1)
+	}
+	return slices.Delete(header, column, column+1), rows
 }
 
 // deniedText says which processes with a GPU can't be read, or that there may be some, and what to do; "" if all

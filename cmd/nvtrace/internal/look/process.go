@@ -19,6 +19,14 @@ type Process struct {
 	GPUs   []GPU  `json:"gpus,omitempty"`   // whose nodes its channels are on
 	Cgroup string `json:"cgroup,omitempty"` // its control group, as the kernel has it
 	In     string `json:"in,omitempty"`     // the pod, container, job or service that this is
+
+	Memory []Memory `json:"memory,omitempty"` // that it has, by GPU; absent: not asked for, or not known
+}
+
+// Memory is how much memory of a GPU a process has, as the driver says.
+type Memory struct {
+	Minor int    `json:"minor"` // N of /dev/nvidiaN
+	Bytes uint64 `json:"bytes"`
 }
 
 // A GPU is one that the driver has.

@@ -15,7 +15,7 @@ import (
 )
 
 // Header are the titles of the table of nvtrace ps; one that is aligned right begins with '>'.
-var Header = []string{">PID", "USER", "GPU", ">CHANNEL", "STATE", "KERNEL", "GRID", "BLOCK", "SINCE", ">WAITING", "IN", "COMMAND"}
+var Header = []string{">PID", "USER", "GPU", ">MEMORY", ">CHANNEL", "STATE", "KERNEL", "GRID", "BLOCK", "SINCE", ">WAITING", "IN", "COMMAND"}
 
 // Rows returns the lines of that table: one for each kernel or copy that runs and each channel that
 // waits, and one for each process without any.
@@ -26,10 +26,28 @@ func Rows(list []Process) (rows [][]string) {
 	return rows
 }
 
-// Legend says which GPUs the numbers in the table are.
+// memoryText says how much memory a process has of the GPUs of a line, or of all where no channel says which.
+func memoryText(r *Process, gpus string) string {
+	sum, known := uint64(0), false
+	for _, m := range r.Memory {
+		if gpus == "" || slices.Contains(strings.Split(gpus, ","), strconv.Itoa(m.Minor)) {
+			sum, known = sum+m.Bytes, true
+		}
+	}
+	if !known {
+		return "not known"
+	}
+	return units.Memory(sum)
+}
+
+// Legend says which GPUs the numbers in the table are, and what the driver tells of them.
 func Legend(list []Process) (lines []string) {
 	var gpus []GPU
+	used := map[int]string{}
 	for i := range list {
+		if s := list[i].Shared; s != nil && len(list[i].GPUs) == 1 {
+			used[list[i].GPUs[0].Minor] = fmt.Sprintf("; %s of its %s of memory are used", units.Memory(s.MemoryUsed), units.Memory(s.Memory))
+		}
 		for _, g := range list[i].GPUs {
 			if g.UUID != "" && !slices.Contains(gpus, g) {
 				gpus = append(gpus, g)
@@ -38,7 +56,7 @@ func Legend(list []Process) (lines []string) {
 	}
 	slices.SortFunc(gpus, func(a, b GPU) int { return a.Minor - b.Minor })
 	for _, g := range gpus {
-		lines = append(lines, fmt.Sprintf("GPU %d is %s, %s", g.Minor, g.Name, g.UUID))
+		lines = append(lines, fmt.Sprintf("GPU %d is %s, %s%s", g.Minor, g.Name, g.UUID, used[g.Minor]))
 	}
 	return lines
 }
@@ -49,7 +67,7 @@ type psRow struct{ gpu, channel, state, kernel, grid, block, since, waiting stri
 func psRows(r *Process) (rows [][]string) {
 	add := func(p psRow) {
 		rows = append(rows, []string{
-			strconv.Itoa(r.PID), r.User, p.gpu, p.channel, p.state, p.kernel, p.grid, p.block, p.since, p.waiting, cutText(r.In, 24), cutText(r.Command, 50),
+			strconv.Itoa(r.PID), r.User, p.gpu, memoryText(r, p.gpu), p.channel, p.state, p.kernel, p.grid, p.block, p.since, p.waiting, cutText(r.In, 24), cutText(r.Command, 50),
 		})
 	}
 	if r.Error != "" {

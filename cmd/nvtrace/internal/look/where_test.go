@@ -117,3 +117,19 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("both are in one: %q", text)
 	}
 }
+
+// TestMemory wants the memory that the driver knows of, on the line of its GPU.
+func TestMemory(t *testing.T) {
+	p := Process{
+		Report: channels.Report{PID: 7, Shared: &channels.Shared{Memory: 8 << 30, MemoryUsed: 3 << 30}},
+		GPUs:   []GPU{{1, "GPU-b", "NVIDIA H100"}}, Memory: []Memory{{0, 1 << 30}, {1, 2 << 30}},
+	}
+	for gpus, want := range map[string]string{"1": "2 GiB", "0,1": "3 GiB", "": "3 GiB", "2": "not known"} {
+		if got := memoryText(&p, gpus); got != want {
+			t.Errorf("of GPU %q: %s, want %s", gpus, got, want)
+		}
+	}
+	if got := Legend([]Process{p}); len(got) != 1 || got[0] != "GPU 1 is NVIDIA H100, GPU-b; 3 GiB of its 8 GiB of memory are used" {
+		t.Errorf("%q", got)
+	}
+}
