@@ -224,3 +224,14 @@ func (s *Sim) Processes() []*Process {
 	}
 	return out
 }
+
+// goneWithin is how long the end of a run waits for programs to leave: their kernels are being
+// stopped.
+const goneWithin = 10 * time.Second
+
+// AwaitGone waits until no program is served, for ten seconds at most.
+func (s *Sim) AwaitGone() {
+	for end := time.Now().Add(goneWithin); len(s.Processes()) > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}

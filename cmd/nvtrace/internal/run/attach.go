@@ -1,38 +1,28 @@
 package run
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math"
-	"os"
-	"path"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/probe"
-	"nvtrace/cmd/nvtrace/internal/view"
-	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach"
-	"nvtrace/nvattach/api"
-	"nvtrace/nvattach/calls"
-	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/host"
-	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
 	"nvtrace/nvattach/session"
-	"nvtrace/ptrace"
-	"nvtrace/ptrace/agent"
-	"nvtrace/ptrace/unwind"
-	"nvtrace/traces/record"
+	"nvtrace/nvattach/sim"
 )
 
 // attachFlags say which probes run, and how their maps are shown.
@@ -239,129 +229,6 @@ func (f *attachFlags) start(e *cli.Env, stamps *object.Object, stamped func(sess
 // kernelProbes reports whether programs run in kernels.
 func (f *attachFlags) kernelProbes() bool { return f.planned != nil && len(f.planned.Programs) > 0 }
 
-// extendHost adds the probes on the host, if there are any, to a recording.
-func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
-	var shared *agent.Programs
-	pin := s.f.attach.pinned(s.e)
-	runner, err := s.probes.AddHost(func(size uint64) ([]byte, error) {
-		in, err := pin.open()
-		if err != nil {
-			return nil, err
-		}
-		if in == nil && s.atStops() {
-			return make([]byte, size), nil
-		}
-		if shared, err = s.programs(a, size, in); err != nil && in != nil {
-			return nil, err
-		}
-		if err != nil {
-			s.e.Notice("programs on the host run at stops, which are slower, and not in the traced processes: %v", err)
-			return make([]byte, size), nil
-		}
-		return shared.Data()[:size], nil
-	})
-	if err == nil && runner == nil && s.live() {
-		shared, err = s.programs(a, 0, nil)
-	}
-	if err == nil && shared != nil && len(s.f.attach.planned.Host) == 0 { // it is memory alone
-		err = shared.SetTexts(new(agent.MapLayout))
-		a.SetPrograms(shared)
-	}
-	if err == nil && shared == nil && s.live() {
-		err = errors.New("-p: no code of nvtrace can be put into the program, by which programs would get into its kernels")
-	}
-	if pin != nil && err == nil {
-		err = pin.describe(s.e, &s.f.attach, runner)
-	}
-	if err != nil || runner == nil {
-		return pin.explain(err)
-	}
-	if s.gpu != nil && shared != nil {
-		s.gpu.SetOwn(func(t *ptrace.Task, addr uint64) error {
-			p, err := a.Process(t)
-			if err == nil {
-				err = p.Own(t, addr)
-			}
-			return err
-		})
-	}
-	if maps := runner.Maps(); maps.SharedSize > 0 && shared != nil {
-		s.share(a, maps, shared.Data())
-	}
-	if len(s.f.attach.planned.Host) == 0 { // kernels reach the memory, and nothing runs on the host
-		return nil
-	}
-	others := slices.Clone(*list)
-	t, err := host.New(&host.Options{
-		Plan: s.f.attach.planned, Runner: runner, Report: s.probes.Report, Logger: s.opts.Logger, Agent: a, Programs: shared,
-		Asked: func(nr uint64) (all, code bool) { return record.Wanted(others, nr) },
-		Place: func(q *hostrun.Program) string { return s.f.attach.placeOf(q.Object, q.Name, q.Section) },
-	}, record.ExtensionClass)
-	if err != nil {
-		return err
-	}
-	s.f.attach.scripts.Named(t.Name)
-	s.control(t)
-	s.probes.SetPlace(func(addr uint64, returned bool) string { return placeText(t.NameAnywhere(addr, returned)) })
-	*list = append(*list, record.Extension{Rules: t.Rules(), Handler: t, Finish: func() {
-		s.controlled.end()
-		s.f.attach.unplaced = t.Unmatched()
-		for _, text := range s.f.attach.unplaced {
-			s.probes.Report(text)
-		}
-		ofDriver := func(q *hostrun.Program) bool { return strings.HasPrefix(filepath.Base(q.Point.Binary), "libcuda") }
-		if len(s.f.attach.unplaced) > 0 && s.sim == nil && s.f.pid() == 0 && !HasDriver() && slices.ContainsFunc(s.f.attach.planned.Host, ofDriver) {
-			s.probes.Report("no NVIDIA driver on this machine; on a simulated GPU: add --sim")
-		}
-		if slow := t.Slow(); slow != "" {
-			s.probes.Report(slow)
-		}
-	}})
-	return nil
-}
-
-// atStops reports whether programs on the host are to run at stops. Those in kernels may share maps with them; and in
-// programs that outlive nvtrace, exceptions do not find their way through functions whose returns are seen at stops.
-func (s *tracing) atStops() bool {
-	return s.f.fast == "off" && !s.f.attach.kernelProbes() && s.f.onDeath != deathLive && s.f.pid() == 0
-}
-
-// share has kernels reach the maps that programs on the host use, too; data is the memory of
-// the host's maps.
-func (s *tracing) share(a *agent.Agent, maps *mapmem.Maps, data []byte) {
-	if s.sim != nil {
-		at, size := maps.SharedOffset, maps.SharedSize
-		s.sim.sim.Share(mapmem.HostBase+at, data[at:at+size:at+size])
-	}
-	if s.gpu != nil {
-		s.gpu.SetShare(func(t *ptrace.Task) error {
-			p, err := a.Process(t)
-			if err == nil {
-				err = p.Runs(t)
-			}
-			return err
-		}, maps.ClockLine(data))
-	}
-}
-
-// live reports whether programs run in kernels of programs that run already.
-func (s *tracing) live() bool { return s.gpu != nil && s.f.pid() != 0 }
-
-// programs makes the memory of programs that run in processes, with size bytes for the maps of
-// those on the host, in a file if that is not nil.
-func (s *tracing) programs(a *agent.Agent, size uint64, in *os.File) (*agent.Programs, error) {
-	if !s.live() {
-		return agent.NewPrograms(mapmem.HostBase, size, in)
-	}
-	page := uint64(os.Getpagesize())
-	size = (size + page - 1) / page * page
-	g, err := agent.NewPrograms(mapmem.HostBase, size+gpu.LiveMemory, in)
-	if err == nil {
-		s.gpu.Live(a, g.Data()[size:], mapmem.HostBase+size)
-	}
-	return g, err
-}
-
 // chosen reports whether --prog, if it is given, chooses a program.
 func (f *attachFlags) chosen(program string) bool {
 	return len(f.programs) == 0 || slices.ContainsFunc(f.programs, func(g string) bool { return object.Glob(g, program) })
@@ -421,49 +288,6 @@ func (f *attachFlags) placeOf(o *object.Object, name, section string) string {
 	return fmt.Sprintf("program %s, section %s", name, section)
 }
 
-// startGPU prepares to run probes on the machine's GPUs.
-func (s *tracing) startGPU() {
-	if err := capture.PrepareNodes(context.Background(), nil); err != nil {
-		s.e.Notice("device nodes: %v", err)
-	}
-	s.gpu = gpu.New(&gpu.Options{
-		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.Getenv(driverCompiles) != "", MachineCode: s.f.attach.machineCode(),
-		Report: func(text string) { s.e.Notice("probes: %s", text) },
-		Refuse: s.refuse, Ending: s.ending, Running: s.f.pid() != 0,
-	}, record.ExtensionClass)
-	if s.live() {
-		s.opts.Ptrace.Leave = s.gpu.Leave
-		if s.modules != nil {
-			s.modules.opts.Replace = s.gpu.Collect
-		}
-		return // what is loaded from now on gets programs as what was loaded before does
-	}
-	if s.modules != nil {
-		o := &s.modules.opts
-		o.Replace, o.Refused, o.Mapped, o.Launched, o.Counted = s.gpu.Replace, s.gpu.Refused, s.gpu.Mapped, s.probes.Ran, s.counted()
-		s.probes.LooksAtLaunches()
-	}
-}
-
-// counted returns what is told of launches that were counted; nil where trials would be
-// among them.
-func (s *tracing) counted() func(kernel string, n uint64) {
-	if s.probes.Verify() {
-		return nil
-	}
-	return s.probes.CountLaunches
-}
-
-// ending has the launches of a process told that is about to end.
-func (s *tracing) ending(t *ptrace.Task, last bool) {
-	switch {
-	case s.loads != nil:
-		s.loads.Ending(t, last)
-	case s.modules != nil && s.modules.capture.Load() != nil:
-		s.modules.capture.Load().Ending(t, last)
-	}
-}
-
 // SimDriverProbes is an environment variable for tests: probes get into programs
 // on the simulated GPU through its driver in the program, as on a real GPU.
 const SimDriverProbes = "NVTRACE_TEST_DRIVER_PROBES"
@@ -472,180 +296,63 @@ const SimDriverProbes = "NVTRACE_TEST_DRIVER_PROBES"
 // the driver, in the program.
 const driverCompiles = "NVTRACE_TEST_DRIVER_COMPILES"
 
-// refuse ends the program, since a kernel can't be probed.
-func (s *tracing) refuse(err error) { s.cancel(fmt.Errorf("%w: %w", errRequired, err)) }
-
 // errRequired: --require, and a kernel can't be probed.
 var errRequired = errors.New("--require")
 
-// extendGPU adds probes to a recording, and the capture of images that they
-// need, if that is not there for its own sake; hooked are the functions that are
-// recorded beside that.
-func (s *tracing) extendGPU(r *record.Recorder, hooked *calls.Options) []record.Extension {
-	list := []record.Extension{{Rules: s.gpu.Rules(), Handler: s.gpu}}
-	if s.modules == nil && s.live() {
-		s.loads = capture.New(&capture.Options{Replace: s.gpu.Collect, Cache: capture.DefaultCache(), Logger: s.opts.Logger}, record.ExtensionClass)
-		list = append(list, record.Extension{Rules: s.loads.Rules(), Handler: s.loads, Finish: s.loads.Finish})
-	} else if s.modules == nil {
-		o := &capture.Options{
-			Emit: r.Emit, Now: r.Now, Cache: capture.DefaultCache(), Replace: s.gpu.Replace, Refused: s.gpu.Refused,
-			Mapped: s.gpu.Mapped, Logger: s.opts.Logger,
-		}
-		if o.Agent, o.Flush = r.Agent(), r.Flush; o.Agent != nil {
-			o.Audit, o.LaunchesCheap, o.Launched, o.Counted = capture.AuditHooks, true, s.probes.Ran, s.counted()
-			s.probes.LooksAtLaunches()
-			if o.LaunchesShared = hooked.Libraries.Has(api.Driver); o.LaunchesShared {
-				hooked.Launched = func(rec *agent.Record) { s.loads.LaunchRecord(rec) }
-			}
-		}
-		s.loads = capture.New(o, record.ExtensionClass)
-		list = append(list, record.Extension{Rules: s.loads.Rules(), Handler: s.loads, Finish: s.loads.Finish})
+// beginMaps opens the file that maps are written to, "" for none.
+func (f *attachFlags) beginMaps(e *cli.Env, name string) (err error) {
+	m := f.mapsTo
+	if m == nil || name == "" {
+		return nil
 	}
-	return list
-}
-
-// closeGPU ends what startGPU began.
-func (s *tracing) closeGPU() {
-	if s.gpu == nil {
-		return
+	if err = e.RefuseInput(name); err == nil {
+		m.lock, err = cli.OpenGrown(name, e.Limit(cli.ModeFile))
 	}
-	s.gpu.Close()
-	if st := s.gpu.Stats(); !s.f.quiet && st.Images > 0 {
-		s.e.Notice("probes: %d images rewritten in %v (%d compiled, %d more from the cache); maps read %d times, for which threads waited %v",
-			st.Images, st.Rewriting.Round(time.Millisecond), st.Compiled-st.Cached, st.Cached, st.Visits, st.Visiting.Round(100*time.Microsecond))
-	}
-	if s.loads != nil {
-		s.loads.Close()
-	}
-}
-
-// idleAttach refuses flags of the verb that would do nothing: those that say something
-// about a run where there is none, or about a dry run.
-func idleAttach(fs *flag.FlagSet, dry, direct bool) (err error) {
-	ofDry := flag.NewFlagSet("", flag.ContinueOnError)
-	new(probe.DryFlags).Register(ofDry)
-	fs.Visit(func(fl *flag.Flag) {
-		name, dashes := fl.Name, "--"
-		if len(name) == 1 {
-			dashes = "-"
-		}
-		switch {
-		case (ofDry.Lookup(name) != nil || name == "require") && !dry:
-			err = fmt.Errorf("%s wants --dry-run", dashes+name)
-		case (name == "sim" || name == "maps") && !direct:
-			err = fmt.Errorf("--%s wants --run", name)
-		case name == "v":
-			err = errors.New("-v wants a program: nvtrace -v --attach probe.o -- command [args]")
-		case name == "interval" || name == "verify":
-			err = fmt.Errorf("--%s wants a program: nvtrace --%s --attach probe.o -- command [args]", name, name)
-		case name == "dry-run" && direct:
-			err = errors.New("--dry-run and --run exclude each other")
-		}
-	})
-	return err
-}
-
-// AttachVerb looks at probe objects without running them.
-func AttachVerb(e *cli.Env, args, command []string) int {
-	var f attachFlags
-	var dry probe.DryFlags
-	var direct cli.StringList
-	var list, header bool
-	var folder string
-	fs := cli.NewFlagSet(e, "attach", "[--list] [flags] [probe.o...] | --dry-run [flags] probe.o... IMAGE... | [--maps json] run.nvt")
-	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps; without objects those that run now, with their IDs")
-	fs.BoolVar(&header, "header", false, "print the header that sources of probes include, "+nvattach.HeaderName)
-	fs.StringVar(&folder, "init", "", "make the folder `DIR` with a probe in C to begin with, its Makefile, the headers, and flags for editors")
-	f.register(fs)
-	fs.Var(&f.scripts.Texts, "e", "look into `PROGRAM`, as nvtrace -e runs it")
-	dry.Register(fs)
-	fs.Var(&direct, "run", "run a program of kprobe/__directly_run on the GPU, or on the PTX machine where there is none, and show the maps: `PROG[:COUNT[:GRID:BLOCK]]` (repeated)")
-	fs.BoolVar(&f.directSim, "sim", false, "with --run, take the PTX machine even where there is a GPU")
-	var run controlFlags
-	run.register(fs)
-	names, status, ok := cli.ParseAnywhere(fs, args)
-	if !ok {
-		return status
-	}
-	if run.what != "" || list && len(names) == 0 && command == nil && !f.any() && given(fs, "list") {
-		return run.do(e, names)
-	}
-	if folder != "" {
-		return probe.InitProbes(e, folder)
-	}
-	if header {
-		if _, err := fmt.Fprint(e.Stdout, nvattach.Header); err != nil {
-			return e.Fail(cli.ExitFailed, "%v", err)
-		}
-		return cli.ExitOK
-	}
-	if len(names) == 1 && command == nil && view.IsRecording(names[0]) {
-		return view.AttachedVerb(e, names[0], &cli.OptString{Given: f.json})
-	}
-	if err := e.Inputs(names); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
-	}
-	var images []string
-	for _, name := range names {
-		if dry.On && !probe.IsProbeObject(name) {
-			images = append(images, name)
-		} else {
-			f.objects = append(f.objects, name)
-		}
-	}
-	if dry.On && len(images) == 0 {
-		for _, name := range f.objects { // one that is not there may be meant for an image
-			if _, err := os.Stat(name); err != nil {
-				return e.Fail(cli.ExitFailed, "%v", err)
-			}
-		}
-		return e.Fail(cli.ExitUsage, "attach --dry-run wants probe objects and images: PTX, fat binaries, executables or libraries")
-	}
-	if err := f.scripts.Load(e); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
-	}
-	if !f.any() || command != nil {
-		return e.Fail(cli.ExitUsage, "attach wants probe objects; to run them, type: nvtrace --attach probe.o -- command [args]")
-	}
-	if err := idleAttach(fs, dry.On, len(direct) > 0); err != nil {
-		return e.Fail(cli.ExitUsage, "attach: %v", err)
-	}
-	plan, settings, err := f.plan(e)
 	if err == nil {
-		err = rehearse(plan, settings, f.threads)
+		if m.whole, err = e.CreateWhole(name, cli.ModeFile); err != nil {
+			m.lock.Abandon()
+		}
 	}
 	if err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
+		return fmt.Errorf("--maps: %w", err)
 	}
-	if len(direct) > 0 {
-		return f.directly(e, plan, settings, direct)
-	}
-	if dry.On {
-		dry.Require, dry.Machine = f.require, f.machineCode()
-		return dry.Run(e, plan, &mapmem.MapOptions{Threads: f.threads}, images)
-	}
-	var b strings.Builder
-	for _, o := range plan.Objects {
-		err = errors.Join(err, o.List(&b))
-	}
-	if err = errors.Join(err, plan.List(&b)); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
-	}
-	if _, err := fmt.Fprint(e.Stdout, b.String()); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
-	}
-	return cli.ExitOK
+	return nil
 }
 
-// placeText says where code is: "function+0x1f (file)", or "file+0x1234" without a symbol.
-func placeText(at unwind.Place) string {
-	file := path.Base(at.File)
-	switch {
-	case at.File == "":
-		return ""
-	case at.Func == "":
-		return fmt.Sprintf("%s+%#x", file, at.Offset)
-	default:
-		return fmt.Sprintf("%s+%#x (%s)", fatbin.Demangle(at.Func), at.Into, file)
+// replaced returns an error if programs are to run at functions of the program's file that
+// the simulated GPU replaces, and warns where a glob chooses them beside others.
+func (f *attachFlags) replaced(e *cli.Env, command string) error {
+	file, err := exec.LookPath(command)
+	if err == nil {
+		file, err = filepath.Abs(file)
 	}
+	if f.planned == nil || err != nil {
+		return nil //nolint:nilerr // starting it says so
+	}
+	names := sync.OnceValue(func() []string { return sim.Replaced(file) })
+	for _, q := range f.planned.Host {
+		if !q.Point.Function() || q.Point.API() || !q.Point.InFile(file) {
+			continue
+		}
+		i := slices.IndexFunc(names(), q.Point.Matches)
+		if i < 0 {
+			continue
+		}
+		name := names()[i]
+		err := fmt.Errorf("program %s, section %s: with --sim the simulated GPU takes the place of %s in %s, which has the CUDA runtime in it, so that no program runs there; use api:%s, or link it again with nvcc -cudart shared", q.Name, q.Section, name, command, name)
+		if name == q.Point.Func {
+			return err
+		}
+		e.Notice("%v", err)
+	}
+	return nil
+}
+
+// pinned returns the folder that --map-pin names, nil if it does not.
+func (f *attachFlags) pinned(e *cli.Env) *pinFolder {
+	if f.pin == "" {
+		return nil
+	}
+	p, _ := newPinFolder(e.Getenv, f.pin) // it was checked
+	return p
 }

@@ -22,26 +22,6 @@ func (m *mapsFile) Write(b []byte) (int, error) {
 	return m.whole.Write(b)
 }
 
-// beginMaps opens the file that maps are written to, "" for none.
-func (f *attachFlags) beginMaps(e *cli.Env, name string) (err error) {
-	m := f.mapsTo
-	if m == nil || name == "" {
-		return nil
-	}
-	if err = e.RefuseInput(name); err == nil {
-		m.lock, err = cli.OpenGrown(name, e.Limit(cli.ModeFile))
-	}
-	if err == nil {
-		if m.whole, err = e.CreateWhole(name, cli.ModeFile); err != nil {
-			m.lock.Abandon()
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("--maps: %w", err)
-	}
-	return nil
-}
-
 // abandon leaves things as they were before beginMaps. It may be nil.
 func (m *mapsFile) abandon() {
 	if m == nil || m.whole == nil {

@@ -11,25 +11,6 @@ import (
 	"nvtrace/nvattach/control"
 )
 
-// controlled is the socket by which others switch a run's probes; nil: there is none.
-type controlled struct{ *control.Server }
-
-func (c *controlled) end() {
-	if c != nil {
-		_ = c.Close() // there is nobody to tell
-	}
-}
-
-// control lets others look at the probes on the host, and switch them.
-func (s *tracing) control(t control.Target) {
-	server, err := control.Serve(control.Folder(), t)
-	if err != nil {
-		s.e.Notice("nvtrace attach can't list or switch the programs of this run: %v", err)
-		return
-	}
-	s.controlled = &controlled{server}
-}
-
 // given reports whether a flag was.
 func given(fs *flag.FlagSet, name string) (ok bool) {
 	fs.Visit(func(f *flag.Flag) { ok = ok || f.Name == name })

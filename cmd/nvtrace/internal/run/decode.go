@@ -357,3 +357,11 @@ func (r *idler) empty() bool {
 	n, err := unix.Poll(p, 0)
 	return err != nil || n == 0
 }
+
+// outlet is where the events of a run go. ready is called when the program has begun, which
+// gets to its first instruction only if it returns nil; before, no file is touched.
+type outlet interface {
+	sinks() []record.Sink
+	ready() error
+	Finish()
+}

@@ -8,16 +8,14 @@ import (
 	"io"
 	"math"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/ioctl/lookout"
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
 )
@@ -404,17 +402,8 @@ const (
 // look has the tracing process record what threads and channels are at, and waits until that has come.
 // Without a tracing process that answers, it does nothing.
 func (f *flight) look() {
-	c, err := net.DialTimeout("unix", lookSocket(f.header.PID), lookAsks)
-	if err != nil {
-		return
-	}
-	defer c.Close()
-	if u, ok := c.(*net.UnixConn); !ok || !sameUser(u) || c.SetDeadline(time.Now().Add(lookAsks)) != nil {
-		return
-	}
-	answer, err := io.ReadAll(io.LimitReader(c, 32))
-	number, err2 := strconv.Atoi(string(answer))
-	if err != nil || err2 != nil {
+	number, ok := lookout.Ask(f.header.PID, lookAsks)
+	if !ok {
 		return
 	}
 	for late := time.After(lookArrives); !f.hasLook(number); {
@@ -433,9 +422,6 @@ func (f *flight) hasLook(number int) bool {
 	return f.looked >= number
 }
 
-// lookSocket is where the tracing process can be asked to look at a program's threads and channels.
-func lookSocket(pid int32) string { return "@nvtrace-look-" + strconv.Itoa(int(pid)) }
-
 // dumpSocket is where a flight recorder can be asked: the abstract name of a program's.
 func dumpSocket(pid int) string { return "@nvtrace-flight-" + strconv.Itoa(pid) }
 
@@ -446,7 +432,7 @@ func (f *flight) answer(l net.Listener) {
 		if err != nil {
 			return
 		}
-		if u, ok := c.(*net.UnixConn); ok && sameUser(u) {
+		if u, ok := c.(*net.UnixConn); ok && lookout.SameUser(u) {
 			f.look()
 			name, err := f.dump("nvtrace dump has asked for it")
 			if err != nil {
@@ -456,19 +442,6 @@ func (f *flight) answer(l net.Listener) {
 		}
 		_ = c.Close()
 	}
-}
-
-// sameUser says whether the other side is of this process's user, or root.
-func sameUser(c *net.UnixConn) (same bool) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	err = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		same = err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
-	})
-	return same && err == nil
 }
 
 // DumpVerb has a flight recorder write its file.
@@ -495,7 +468,7 @@ func DumpVerb(e *cli.Env, args, command []string) int {
 	}
 	defer c.Close()
 	u, ok := c.(*net.UnixConn)
-	if !ok || !sameUser(u) {
+	if !ok || !lookout.SameUser(u) {
 		return e.Fail(cli.ExitFailed, "what answers for process %d is another user's", pid)
 	}
 	answer, err := io.ReadAll(io.LimitReader(c, 1<<16))

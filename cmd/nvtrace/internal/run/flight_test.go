@@ -242,7 +242,7 @@ func TestFlightHangBesidePolling(t *testing.T) {
 func TestFlightLooks(t *testing.T) {
 	said := make(linesTo, 8)
 	f, name := newFlightOf(t, os.Getpid(), said, time.Hour)
-	l, err := net.Listen("unix", lookSocket(f.header.PID))
+	l, err := net.Listen("unix", "@nvtrace-look-"+strconv.Itoa(int(f.header.PID)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,6 @@ import (
 	"nvtrace/traces/record"
 )
 
-// shimOnly is the value of --interpose for running without ptrace.
-const shimOnly = "only"
-
 // interposer is the preloaded view of a run. Its methods do nothing for nil.
 type interposer struct {
 	server *interpose.Server

@@ -16,6 +16,7 @@ import (
 	"nvtrace/cmd/nvtrace/internal/live"
 	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/outcome"
 	"nvtrace/nvattach/script"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
@@ -403,7 +404,7 @@ func (o *outputs) summarise() error {
 	if o.f.json.Given {
 		return o.e.WriteJSON(o.e.Stderr, o.names.json, o.log.WithAPI(report))
 	}
-	dropResults(report)
+	report.Notes = slices.DeleteFunc(report.Notes, outcome.IsNote) // they are said by who has found them
 	// It keeps the first error.
 	w := bufio.NewWriter(o.e.Stderr)
 	if o.log.Nothing(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be

@@ -32,14 +32,6 @@ func pidFlags(e *cli.Env, args, command []string) []string {
 	}
 }
 
-// pid is the first process to attach to, 0 if a command is started.
-func (f *runFlags) pid() int {
-	if len(f.pids) == 0 {
-		return 0
-	}
-	return f.pids[0]
-}
-
 // choosePIDs finds the processes that --all-gpu-processes is about.
 func (f *runFlags) choosePIDs(e *cli.Env) error {
 	var denied cli.PIDList

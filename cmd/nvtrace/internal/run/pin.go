@@ -16,6 +16,7 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/probe"
+	"nvtrace/nvattach"
 	"nvtrace/nvattach/hostmaps"
 	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/mapmem"
@@ -56,15 +57,6 @@ func newPinFolder(getenv func(string) string, name string) (*pinFolder, error) {
 	return &pinFolder{name: name, dir: filepath.Join(pinsDir(getenv), name)}, nil
 }
 
-// pinned returns the folder that --map-pin names, nil if it does not.
-func (f *attachFlags) pinned(e *cli.Env) *pinFolder {
-	if f.pin == "" {
-		return nil
-	}
-	p, _ := newPinFolder(e.Getenv, f.pin) // it was checked
-	return p
-}
-
 // open opens the memory of the maps for a run; nil for no folder.
 func (p *pinFolder) open() (*os.File, error) {
 	if p == nil {
@@ -94,16 +86,16 @@ func (p *pinFolder) explain(err error) error {
 	return err
 }
 
-// describe writes down what lies where.
-func (p *pinFolder) describe(e *cli.Env, f *attachFlags, r *hostrun.Runner) error {
+// describe writes down what lies where, for the objects of a plan, which were made with flags of clang.
+func (p *pinFolder) describe(e *cli.Env, objects, clangFlags []string, plan *nvattach.Plan, r *hostrun.Runner) error {
 	if r == nil || p.root == nil {
 		return errors.New("--map-pin is about maps of programs on the host, and there are none")
 	}
 	defer p.root.Close()
-	for i, name := range f.objects {
+	for i, name := range objects {
 		b, err := os.ReadFile(name)
 		if strings.HasSuffix(name, ".c") {
-			b, err = probe.CompileProbes(e, name, probe.Words(f.clangFlags))
+			b, err = probe.CompileProbes(e, name, probe.Words(clangFlags))
 		}
 		if err == nil {
 			err = owned.WriteFile(p.root, strconv.Itoa(i)+".o", b)
@@ -112,7 +104,7 @@ func (p *pinFolder) describe(e *cli.Env, f *attachFlags, r *hostrun.Runner) erro
 			return fmt.Errorf("--map-pin: %w", err)
 		}
 	}
-	b, err := json.Marshal(r.Maps().Pin(f.planned.Objects))
+	b, err := json.Marshal(r.Maps().Pin(plan.Objects))
 	if err == nil {
 		err = owned.WriteFile(p.root, pinMaps, b)
 	}

@@ -9,10 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -143,35 +141,6 @@ func startSimulation(e *cli.Env, f *simFlags, command []string, probes *session.
 	return run, nil
 }
 
-// replaced returns an error if programs are to run at functions of the program's file that
-// the simulated GPU replaces, and warns where a glob chooses them beside others.
-func (f *attachFlags) replaced(e *cli.Env, command string) error {
-	file, err := exec.LookPath(command)
-	if err == nil {
-		file, err = filepath.Abs(file)
-	}
-	if f.planned == nil || err != nil {
-		return nil //nolint:nilerr // starting it says so
-	}
-	names := sync.OnceValue(func() []string { return sim.Replaced(file) })
-	for _, q := range f.planned.Host {
-		if !q.Point.Function() || q.Point.API() || !q.Point.InFile(file) {
-			continue
-		}
-		i := slices.IndexFunc(names(), q.Point.Matches)
-		if i < 0 {
-			continue
-		}
-		name := names()[i]
-		err := fmt.Errorf("program %s, section %s: with --sim the simulated GPU takes the place of %s in %s, which has the CUDA runtime in it, so that no program runs there; use api:%s, or link it again with nvcc -cudart shared", q.Name, q.Section, name, command, name)
-		if name == q.Point.Func {
-			return err
-		}
-		e.Notice("%v", err)
-	}
-	return nil
-}
-
 // capture has the images that are loaded and the kernels that are launched recorded.
 func (s *simulation) capture(modules *moduleCapture, hooks *sim.Hooks) {
 	s.captured = capture.NewFeed(&capture.FeedOptions{
@@ -201,20 +170,9 @@ func (s *simulation) capture(modules *moduleCapture, hooks *sim.Hooks) {
 func (s *simulation) extend(r *record.Recorder) record.Extension {
 	s.recorder.Store(r)
 	return record.Extension{Finish: func() {
-		waitGone(s.sim)
+		s.sim.AwaitGone()
 		s.captured.Finish()
 	}}
-}
-
-// simEnds is how long the end of the recording waits for programs to leave the
-// simulated GPU: their kernels are being stopped.
-const simEnds = 10 * time.Second
-
-// waitGone waits for programs to leave the simulated GPU.
-func waitGone(s *sim.Sim) {
-	for end := time.Now().Add(simEnds); len(s.Processes()) > 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
 }
 
 // prepare gives the program what it needs to find the simulated GPU.

@@ -1,12 +1,12 @@
-package run
+// Package outcome records, when a program has ended, what nvtrace found out beside it: what probes
+// counted and where they are, and why the simulated GPU stopped a kernel.
+package outcome
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"nvtrace/fatbin"
-	"nvtrace/ioctl"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
@@ -14,70 +14,80 @@ import (
 	"nvtrace/traces/record"
 )
 
-// results records, when the program has ended, what nvtrace found out beside it: what
-// the probes counted, where they are, and why the simulated GPU stopped a kernel. It is
-// a ptrace.Handler that selects no calls.
-type results struct {
-	recorder *record.Recorder
-	tracing  *tracing
-	began    bool // there was a program
+// Options say what there was beside the program.
+type Options struct {
+	Recorder *record.Recorder
+	Sim      *sim.Sim         // nil: no simulated GPU
+	Probes   *session.Session // nil: no probes
+	// Close ends what changes the probes' results in other goroutines; nil: nothing does.
+	Close func()
+	// Own says that the only programs are those of nvtrace itself, which time kernels.
+	Own bool
+	// InKernels says that programs were to run in kernels.
+	InKernels bool
 }
 
+// Outcome is a ptrace.Handler that selects no calls.
+type Outcome struct {
+	Options
+	began bool // there was a program
+}
+
+// New returns the Outcome of a run that begins.
+func New(o *Options) *Outcome { return &Outcome{Options: *o} }
+
 // Enter implements ptrace.Handler.
-func (*results) Enter(*ptrace.Task, *ptrace.Syscall) ptrace.Verdict { return ptrace.Skip }
+func (*Outcome) Enter(*ptrace.Task, *ptrace.Syscall) ptrace.Verdict { return ptrace.Skip }
 
 // Exit implements ptrace.Handler.
-func (*results) Exit(*ptrace.Task, *ptrace.Syscall) {}
+func (*Outcome) Exit(*ptrace.Task, *ptrace.Syscall) {}
 
 // Task implements ptrace.Handler.
-func (r *results) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+func (r *Outcome) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	r.began = true
-	if s := r.tracing.sim; s != nil && e.Kind == ptrace.TaskConfine {
-		s.sim.Confined(t.PID, func(nr uint64) bool { return t.Allows(nr) == nil })
+	if r.Sim != nil && e.Kind == ptrace.TaskConfine {
+		r.Sim.Confined(t.PID, func(nr uint64) bool { return t.Allows(nr) == nil })
 	}
 }
 
-// What notes of results begin with. They are in recordings for those who read these; at
-// the end of a live run, the session and the simulated GPU speak for themselves.
+// What notes of an outcome begin with.
 const (
 	noteProbes = "probes: "
 	noteSim    = "simulated GPU"
 )
 
-// dropResults leaves such notes out of a live summary.
-func dropResults(r *ioctl.Report) {
-	r.Notes = slices.DeleteFunc(r.Notes, func(n string) bool {
-		return strings.HasPrefix(n, noteProbes) || strings.HasPrefix(n, noteSim)
-	})
+// IsNote reports whether a note in a recording is one of an outcome. They are for those who read
+// recordings; at the end of a live run, the session and the simulated GPU speak for themselves.
+func IsNote(text string) bool {
+	return strings.HasPrefix(text, noteProbes) || strings.HasPrefix(text, noteSim)
 }
 
 // Finish records it all.
-func (r *results) Finish() {
-	s := r.tracing
+func (r *Outcome) Finish() {
 	if !r.began {
 		return
 	}
-	if s.sim != nil {
-		waitGone(s.sim.sim)
-		r.simulated(s.sim.sim.Report())
+	if r.Sim != nil {
+		r.Sim.AwaitGone()
+		r.simulated(r.Sim.Report())
 	}
-	if s.probes != nil {
-		if s.gpu != nil {
-			s.gpu.Close() // what became of processes' maps is told by goroutines
+	if r.Probes != nil {
+		if r.Close != nil {
+			r.Close()
 		}
 		r.probes()
 	}
 }
 
-func (r *results) emit(ev *traces.Event) {
-	ev.Time, ev.TID, ev.FD = r.recorder.Now(), ev.PID, -1
-	r.recorder.Emit(ev)
+func (r *Outcome) emit(ev *traces.Event) {
+	ev.Time, ev.TID, ev.FD = r.Recorder.Now(), ev.PID, -1
+	r.Recorder.Emit(ev)
 }
 
 // simulated records what the simulated GPU has to say.
-func (r *results) simulated(report *sim.Report) {
+func (r *Outcome) simulated(report *sim.Report) {
 	for _, line := range report.Remarks() {
-		r.recorder.Note(nil, line)
+		r.Recorder.Note(nil, line)
 	}
 	for i := range report.Faults {
 		f := &report.Faults[i]
@@ -86,27 +96,27 @@ func (r *results) simulated(report *sim.Report) {
 }
 
 // probes records what the probes came to.
-func (r *results) probes() {
-	s := r.tracing.probes
+func (r *Outcome) probes() {
+	s := r.Probes
 	if err := s.End(); err != nil {
-		r.recorder.Note(nil, noteProbes+err.Error())
+		r.Recorder.Note(nil, noteProbes+err.Error())
 	}
 	result, err := s.Result()
 	if err != nil {
-		r.recorder.Note(nil, noteProbes+err.Error())
+		r.Recorder.Note(nil, noteProbes+err.Error())
 		return
 	}
 	for _, text := range result.Notices {
-		r.recorder.Note(nil, noteProbes+text)
+		r.Recorder.Note(nil, noteProbes+text)
 	}
-	if p := r.tracing.f.attach.planned; p != nil && p.Own() {
+	if r.Own {
 		if text := untimed(result.Kernels); text != "" {
-			r.recorder.Note(nil, text)
+			r.Recorder.Note(nil, text)
 		}
 		return
 	}
-	if len(result.Kernels) == 0 && r.tracing.f.attach.kernelProbes() {
-		r.recorder.Note(nil, noteProbes+"no kernel that a program wants was loaded")
+	if len(result.Kernels) == 0 && r.InKernels {
+		r.Recorder.Note(nil, noteProbes+"no kernel that a program wants was loaded")
 	}
 	for i := range result.Kernels {
 		k := &result.Kernels[i]

@@ -1,4 +1,7 @@
-package run
+// Package lookout records for a flight recorder what the threads and GPUs of a program are at: when
+// somebody asks, when a channel does not get on, and before the program ends. It does not know what
+// the recorder keeps.
+package lookout
 
 import (
 	"encoding/json"
@@ -13,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/cmd/nvtrace/internal/look"
 	"nvtrace/ioctl/channels"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
@@ -21,14 +23,16 @@ import (
 	"nvtrace/ptrace/unwind"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
+	"nvtrace/traces/stacks"
 )
 
-// A lookout records for a flight recorder what threads and GPUs are at: when that asks, when a channel has
+// A Lookout records for a flight recorder what threads and GPUs are at: when that asks, when a channel has
 // not got on for long, before a signal that ends programs is delivered, and before a program ends with a
 // status other than 0. It is a ptrace.Handler.
-type lookout struct {
-	stacks *stacks
-	hang   time.Duration // a channel that doesn't get on for so long hangs; 0: never
+type Lookout struct {
+	recorder *record.Recorder
+	stacks   *stacks.Stacks
+	o        Options
 
 	listener net.Listener                // of those who ask; nil: nobody can
 	task     atomic.Pointer[ptrace.Task] // any, by which the tracing thread is reached
@@ -42,7 +46,6 @@ type lookout struct {
 
 	mu        sync.Mutex // one look at a time
 	number    int
-	processes look.Processes
 	positions map[channelKey]*standing
 
 	pidsMu sync.Mutex
@@ -62,21 +65,33 @@ type standing struct {
 	told  bool
 }
 
-// newLookout makes one.
-func newLookout(at *stacks, hang time.Duration) *lookout {
-	return &lookout{
-		stacks: at, hang: hang, stop: make(chan struct{}), tasks: make(map[int]*ptrace.Task),
+// Options say how a Lookout looks at channels.
+type Options struct {
+	// Hang is for how long a channel that does not get on hangs; 0: none ever does.
+	Hang time.Duration
+	// Look looks at the channels of a process, and searches for names for a time at most; 0: it
+	// does not search. It is not called twice at once.
+	Look func(pid int, search time.Duration) channels.Report
+	// Busy returns a report without what is idle, Sentences says what is left of it.
+	Busy      func(*channels.Report) *channels.Report
+	Sentences func(*channels.Report) []string
+}
+
+// New returns a Lookout that records with r.
+func New(r *record.Recorder, o *Options) *Lookout {
+	return &Lookout{
+		recorder: r, stacks: stacks.New(r, false), o: *o, stop: make(chan struct{}), tasks: make(map[int]*ptrace.Task),
 		positions: make(map[channelKey]*standing), pids: make(map[int]bool),
 	}
 }
 
-// rules select the end of a program: its memory is still there.
-func (*lookout) rules() []ptrace.Rule {
+// Rules select the end of a program: its memory is still there.
+func (*Lookout) Rules() []ptrace.Rule {
 	return []ptrace.Rule{{Names: []string{"exit_group"}, Class: record.ExtensionClass}}
 }
 
 // Enter implements ptrace.Handler.
-func (h *lookout) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
+func (h *Lookout) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	if c.Args[0]&0xff != 0 {
 		h.ends(t.PID)
 	}
@@ -84,10 +99,10 @@ func (h *lookout) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 }
 
 // Exit implements ptrace.Handler.
-func (*lookout) Exit(*ptrace.Task, *ptrace.Syscall) {}
+func (*Lookout) Exit(*ptrace.Task, *ptrace.Syscall) {}
 
 // Task implements ptrace.Handler.
-func (h *lookout) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+func (h *Lookout) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	h.stacks.Task(t, e)
 	h.tasks[t.TID] = t
 	h.task.Store(t)
@@ -102,31 +117,31 @@ func (h *lookout) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	if e.Kind == ptrace.TaskSignal && endsBy(t.PID, e.Signal) {
 		h.ends(t.PID)
 	}
-	if pid := h.stacks.recorder.Header().PID; !h.begun && pid != 0 {
+	if pid := h.recorder.Header().PID; !h.begun && pid != 0 {
 		h.begin(pid)
 	}
 }
 
 // begin listens to those who ask, and watches channels.
-func (h *lookout) begin(pid int32) {
+func (h *Lookout) begin(pid int32) {
 	h.begun = true
-	if l, err := net.Listen("unix", lookSocket(pid)); err == nil { // else another nvtrace answers for it
+	if l, err := net.Listen("unix", socket(pid)); err == nil { // else another nvtrace answers for it
 		h.listener = l
 		go h.answer(l)
 	}
-	if h.hang > 0 {
+	if h.o.Hang > 0 {
 		go h.watch()
 	}
 }
 
 // answer looks when a process of this user, or of root, asks, and says which look it was.
-func (h *lookout) answer(l net.Listener) {
+func (h *Lookout) answer(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
-		if u, ok := c.(*net.UnixConn); ok && sameUser(u) {
+		if u, ok := c.(*net.UnixConn); ok && SameUser(u) {
 			_, _ = io.WriteString(c, strconv.Itoa(h.look(0))) // who asks may have gone
 		}
 		_ = c.Close()
@@ -162,7 +177,7 @@ const (
 )
 
 // ends looks before a process ends, or may: on the tracing thread, while it stands still.
-func (h *lookout) ends(pid int) {
+func (h *Lookout) ends(pid int) {
 	if h.over || !h.latest.IsZero() && time.Since(h.latest) < endsPause {
 		return
 	}
@@ -171,7 +186,7 @@ func (h *lookout) ends(pid int) {
 	}
 	defer h.mu.Unlock()
 	reports := h.reports(searchShort, pid)
-	waits := slices.ContainsFunc(h.stacks.recorder.Agent().Waiting(), func(w agent.Waiting) bool { return w.Process.PID == pid })
+	waits := slices.ContainsFunc(h.recorder.Agent().Waiting(), func(w agent.Waiting) bool { return w.Process.PID == pid })
 	if len(reports) == 0 && !waits {
 		return // it has nothing to do with a GPU, as the commands of a script
 	}
@@ -181,7 +196,7 @@ func (h *lookout) ends(pid int) {
 }
 
 // look records what all processes are at, and returns the look's number; 0: it can't.
-func (h *lookout) look(flags traces.Flags) int {
+func (h *Lookout) look(flags traces.Flags) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.task.Load()
@@ -198,7 +213,7 @@ func (h *lookout) look(flags traces.Flags) int {
 }
 
 // post has fn called on the tracing thread, and reports whether that has called done in time.
-func (h *lookout) post(t *ptrace.Task, fn func(done func())) bool {
+func (h *Lookout) post(t *ptrace.Task, fn func(done func())) bool {
 	came := make(chan struct{})
 	t.Post(func() {
 		if !h.over {
@@ -215,7 +230,7 @@ func (h *lookout) post(t *ptrace.Task, fn func(done func())) bool {
 }
 
 // processIDs returns the traced processes.
-func (h *lookout) processIDs() (list []int) {
+func (h *Lookout) processIDs() (list []int) {
 	h.pidsMu.Lock()
 	defer h.pidsMu.Unlock()
 	for pid := range h.pids {
@@ -227,9 +242,9 @@ func (h *lookout) processIDs() (list []int) {
 
 // reports looks at the channels of processes. search is how long names may be searched for; 0: they
 // aren't.
-func (h *lookout) reports(search time.Duration, pids ...int) (list []channels.Report) {
+func (h *Lookout) reports(search time.Duration, pids ...int) (list []channels.Report) {
 	for _, pid := range pids {
-		if r := h.processes.LookFor(pid, search); len(r.Channels) > 0 {
+		if r := h.o.Look(pid, search); len(r.Channels) > 0 {
 			list = append(list, r)
 		}
 	}
@@ -239,10 +254,9 @@ func (h *lookout) reports(search time.Duration, pids ...int) (list []channels.Re
 // threads records where threads wait in library calls, and which works GPUs are not known to be done
 // with. It runs on the tracing thread. With done, threads are also stopped, so that functions of machine
 // code are known, and done is called when all that can be have been.
-func (h *lookout) threads(done func()) {
-	r, a := h.stacks.recorder, h.stacks.recorder.Agent()
-	clear(h.stacks.natives) // something else may be mapped since
-	clear(h.stacks.places)
+func (h *Lookout) threads(done func()) {
+	r, a := h.recorder, h.recorder.Agent()
+	h.stacks.Forget()
 	left := 1
 	one := func() {
 		if left--; left == 0 && done != nil {
@@ -250,7 +264,7 @@ func (h *lookout) threads(done func()) {
 		}
 	}
 	for _, w := range a.Waiting() {
-		list, _ := h.stacks.frames(w.Process.PID, w.Process, w.ThreadPointer)
+		list, _ := h.stacks.Frames(w.Process.PID, w.Process, w.ThreadPointer)
 		// Nothing that it reads can change if the thread waits for something that does not come.
 		h.waiting(&w, list)
 		if t := h.tasks[w.TID]; t != nil && done != nil { // and once more, if it can be stopped
@@ -272,13 +286,13 @@ func (h *lookout) threads(done func()) {
 
 // emit records what channels were at, and returns the look's number. There is an event for each process with
 // channels, and one if there is none: it says that the look is whole.
-func (h *lookout) emit(reports []channels.Report, flags traces.Flags) int {
-	r := h.stacks.recorder
+func (h *Lookout) emit(reports []channels.Report, flags traces.Flags) int {
+	r := h.recorder
 	if h.number++; len(reports) == 0 {
 		reports = []channels.Report{{PID: int(r.Header().PID)}}
 	}
 	for i := range reports {
-		busy := look.Busy(&reports[i])
+		busy := h.o.Busy(&reports[i])
 		data, err := json.Marshal(busy)
 		if err != nil {
 			panic("BUG: channels as JSON: " + err.Error())
@@ -286,15 +300,15 @@ func (h *lookout) emit(reports []channels.Report, flags traces.Flags) int {
 		r.Emit(&traces.Event{
 			Kind: traces.KindChannels, Flags: flags, PID: int32(busy.PID), TID: int32(busy.PID), Time: r.Now(), FD: -1,
 			Args: [6]uint64{uint64(h.number), uint64(len(reports) - 1 - i)},
-			Text: strings.Join(look.Sentences(busy), "\n"), Data: string(data),
+			Text: strings.Join(h.o.Sentences(busy), "\n"), Data: string(data),
 		})
 	}
 	return h.number
 }
 
 // watch looks for channels that do not get on.
-func (h *lookout) watch() {
-	tick := time.NewTicker(max(h.hang/8, 10*time.Millisecond))
+func (h *Lookout) watch() {
+	tick := time.NewTicker(max(h.o.Hang/8, 10*time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
@@ -309,7 +323,7 @@ func (h *lookout) watch() {
 }
 
 // standStill looks where channels are, and reports whether one has been there for long.
-func (h *lookout) standStill(now time.Time) (found bool) {
+func (h *Lookout) standStill(now time.Time) (found bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	seen := map[channelKey]*standing{}
@@ -325,7 +339,7 @@ func (h *lookout) standStill(now time.Time) (found bool) {
 			if at == nil || at.Position != position {
 				at = &standing{Position: position, since: now}
 			}
-			if seen[key] = at; !at.told && now.Sub(at.since) >= h.hang {
+			if seen[key] = at; !at.told && now.Sub(at.since) >= h.o.Hang {
 				at.told, found = true, true
 			}
 		}
@@ -335,37 +349,37 @@ func (h *lookout) standStill(now time.Time) (found bool) {
 }
 
 // stopped records where a thread that is in a call was called from, functions of machine code too.
-func (h *lookout) stopped(t *ptrace.Task, w *agent.Waiting) {
+func (h *Lookout) stopped(t *ptrace.Task, w *agent.Waiting) {
 	regs, err := t.Regs()
 	if err != nil || h.over {
 		return // it has ended
 	}
-	list, entries := h.stacks.frames(t.PID, t, regs.FSBase())
-	native := h.stacks.walk(t, unwind.RegsOf(regs), (*unwind.Process).Walk)
+	list, entries := h.stacks.Frames(t.PID, t, regs.FSBase())
+	native := h.stacks.Walk(t, unwind.RegsOf(regs), (*unwind.Process).Walk)
 	if i := slices.IndexFunc(native, func(f traces.StackFrame) bool { return f.Func == w.Hook.Name }); i >= 0 {
 		native = native[i+1:]
 	} else { // the library does not say how it can be followed: from where it will return to on
 		known := new(unwind.Regs)
 		known.Set(unwind.RSP, w.SP)
-		native = h.stacks.walk(t, known, (*unwind.Process).Callers)
+		native = h.stacks.Walk(t, known, (*unwind.Process).Callers)
 	}
-	if list = merged(native, list, entries, h.stacks.interpreter(t.PID)); len(list) > 0 {
+	if list = stacks.Merge(native, list, entries, h.stacks.Interpreter(t.PID)); len(list) > 0 {
 		h.waiting(w, list)
 	}
 }
 
 // waiting records where a thread is that is in a call.
-func (h *lookout) waiting(w *agent.Waiting, list []traces.StackFrame) {
+func (h *Lookout) waiting(w *agent.Waiting, list []traces.StackFrame) {
 	ev := traces.Event{
 		Kind: traces.KindStack, Flags: traces.FlagUnfinished, PID: int32(w.Process.PID), TID: int32(w.TID),
-		Time: h.stacks.recorder.Now(), FD: -1, Name: w.Hook.Name,
+		Time: h.recorder.Now(), FD: -1, Name: w.Hook.Name,
 	}
 	ev.SetStack(list)
-	h.stacks.recorder.Emit(&ev)
+	h.recorder.Emit(&ev)
 }
 
 // Finish ends it.
-func (h *lookout) Finish() {
+func (h *Lookout) Finish() {
 	h.over = true
 	close(h.stop)
 	if h.listener != nil {
