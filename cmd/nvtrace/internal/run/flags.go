@@ -306,3 +306,18 @@ func (f *runFlags) pid() int {
 
 // shimOnly is the value of --interpose for running without ptrace.
 const shimOnly = "only"
+
+// statFlag is --stat.
+type statFlag struct{ cli.OptString }
+
+// Set implements flag.Value.
+func (f *statFlag) Set(s string) error {
+	if s == "false" {
+		f.Given = false
+		return nil
+	}
+	if s != "true" && s != "csv" {
+		return errors.New("want csv, or nothing")
+	}
+	return f.OptString.Set(s)
+}

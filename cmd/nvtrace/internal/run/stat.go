@@ -17,21 +17,6 @@ import (
 	"nvtrace/cmd/nvtrace/internal/view"
 )
 
-// statFlag is --stat.
-type statFlag struct{ cli.OptString }
-
-// Set implements flag.Value.
-func (f *statFlag) Set(s string) error {
-	if s == "false" {
-		f.Given = false
-		return nil
-	}
-	if s != "true" && s != "csv" {
-		return errors.New("want csv, or nothing")
-	}
-	return f.OptString.Set(s)
-}
-
 // statFlags are those of stat alone; all others are those of a run.
 type statFlags struct {
 	repeat   int
