@@ -239,63 +239,6 @@ func kernelOf(t *ptrace.Task, how launchForm, arg uint64) (uint64, bool) {
 	return handle, err == nil && handle != 0
 }
 
-// hookLaunch has launches reported by code in the program. A handle as the first
-// argument stops the program at its first launch only; other launches stop it as
-// long as they bring new kernels, and are read from the agent's records, in their
-// order. Graphs are built at breakpoints: that
-// is rare, and the kernel must be read from memory.
-func (c *Capture) hookLaunch(t *ptrace.Task, addr uint64, h *hook) {
-	fn := h.fn
-	if fn.how != launchHandle {
-		c.breakAt(t, addr, h)
-		return
-	}
-	if h.early = fn.out != 0; c.o.LaunchesShared && h.slot.table == "" {
-		h.early = true
-		c.breakAt(t, addr, h)
-		return
-	}
-	k := &agent.Hook{Name: h.name(), Library: h.lib, Quiet: true, NoReturn: true}
-	k.OnRecord = func(_ *agent.Process, r *agent.Record) { c.launchedLate(r, r.Args[fn.out], h.name()) }
-	if fn.out == 0 {
-		// The stop is the exact moment; what it told is not told again by the record.
-		k.Once, k.Stop = true, true
-		k.OnStop = func(t *ptrace.Task, p *agent.Process, r *agent.Record) {
-			// Launches that are made for probes are tries of one that the program is about
-			// to make, or of kernels that it knows nothing of.
-			if agent.CalledByUs(r.Caller) && c.process(t).kernels[r.Args[0]] == nil {
-				p.Forget(k)
-				return
-			}
-			c.launchedNow(t, r.Args[0], h.name())
-		}
-	}
-	p, err := c.o.Agent.Process(t)
-	if err == nil {
-		err = p.Hook(t, addr, k)
-	}
-	if err == nil && k.Once {
-		s := c.process(t)
-		s.counters = append(s.counters, counter{p, k})
-		s.renewed = append(s.renewed, func() {
-			c.tally(s)
-			p.Forget(k)
-		})
-	}
-	if err != nil {
-		c.tellCounted("", 0)
-		c.log.Debug("launches stop the program", "function", h.name(), "pid", t.PID, "err", err)
-		h.early = false
-		if c.o.LaunchesCheap && frequent(fn.name) {
-			c.tellLaunched("")
-			return
-		}
-	}
-	if err != nil || h.early {
-		c.breakAt(t, addr, h)
-	}
-}
-
 // A finding is a call of cuKernelGetFunction.
 type finding struct{ sp, kernel uint64 }
 

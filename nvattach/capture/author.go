@@ -1,6 +1,8 @@
 package capture
 
-import "nvtrace/traces"
+import (
+	"nvtrace/traces"
+)
 
 // author makes a recording's events of images and kernels, and counts them: all that a
 // recording has of them is its work, whoever saw the images.
@@ -44,4 +46,16 @@ func (a *author) total(gaps int) Stats {
 	s := a.stats
 	s.Images, s.Gaps = uint64(len(a.images)), gaps
 	return s
+}
+
+// Stats count what was done.
+type Stats struct {
+	Drivers  int    // mappings of CUDA drivers that were watched
+	Hits     uint64 // breakpoints of this package that were reached
+	Loads    uint64 // calls of loaders that were captured
+	Images   uint64 // different images in them
+	Bytes    uint64 // of the images in these calls
+	Kernels  uint64 // kernels launched, one of several handles counted once
+	Gaps     int
+	Replaced uint64
 }

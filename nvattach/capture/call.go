@@ -1,18 +1,16 @@
 package capture
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"nvtrace/fatbin"
 	"nvtrace/ptrace"
-	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
@@ -70,79 +68,10 @@ func (k *call) arg(t *ptrace.Task, i int8) uint64 {
 	return v
 }
 
-// readWord reads 8 bytes.
-func readWord(t *ptrace.Task, addr uint64) (uint64, error) {
-	var b [8]byte
-	if _, err := t.ReadMem(addr, b[:]); err != nil {
-		return 0, err
-	}
-	return le.Uint64(b[:]), nil
-}
-
 // dropAbandoned drops the calls that were left without a return.
 func (th *thread) dropAbandoned(sp uint64) {
 	for n := len(th.calls); n > 0 && th.calls[n-1].entry.SP() <= sp; n-- {
 		th.calls = th.calls[:n-1]
-	}
-}
-
-// hit is called at a watched function's entry.
-func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
-	p := c.process(t)
-	h := p.hooks[b.Addr]
-	if h == nil || p.querier == t {
-		return // of a process whose state is gone, or called for us
-	}
-	regs, err := t.Regs()
-	if err != nil {
-		return // it died
-	}
-	if ret, err := readWord(t, regs.SP()); err == nil && agent.CalledByUs(ret) {
-		return // called for nvtrace, which knows what it loads
-	}
-	c.author.stats.Hits++
-	if c.debug {
-		began := time.Now()
-		defer func() { c.log.Debug("hit", "tid", t.TID, "function", h.name(), "took", time.Since(began)) }()
-	}
-	th := c.thread(t)
-	k := &call{h: h, addr: b.Addr, entry: *regs, start: c.now()}
-	if th.retry != nil && th.retry.addr == k.addr && th.retry.entry.SP() == regs.SP() {
-		k.start = th.retry.start
-	} else {
-		th.retry = nil
-	}
-	th.dropAbandoned(regs.SP())
-	if th.retry == nil {
-		c.count(t, k)
-	}
-	k.nested = slices.ContainsFunc(th.calls, func(o *call) bool { return o.h.fn.act < actTable })
-	switch h.fn.act {
-	case actLoad, actLinkAdd:
-		c.load(t, th, k)
-	case actLoadFile, actLinkAddFile:
-		c.loadFile(t, th, k)
-	case actLinkEnd:
-		k.caller = c.callerAlone(t, k)
-		c.onReturn(t, th, k, c.linked)
-	case actTable:
-		if _, err := t.ReadMem(k.arg(t, h.fn.image), k.id[:]); err == nil {
-			c.onReturn(t, th, k, c.tableGiven)
-		}
-	case actUnload, actLinkDestroy:
-		c.ask(t, p)
-		c.onReturn(t, th, k, c.unloaded)
-	case actLookup, actEnumerate:
-		c.ask(t, p)
-		c.onReturn(t, th, k, c.lookedUp)
-	case actLaunch:
-		if h.early {
-			c.earlyLaunch(t, b, k)
-		} else {
-			c.launchAt(t, k)
-		}
-	case actSlot:
-		c.slotCalled(t, b, th, k)
 	}
 }
 
@@ -223,178 +152,9 @@ func (c *Capture) aside(t *ptrace.Task, k *call, work func() []byte, then func(t
 	})
 }
 
-// gather finds out which bytes make up the image.
-func (c *Capture) gather(t *ptrace.Task, k *call, maps *proc.View) error {
-	addr := k.arg(t, k.h.fn.image)
-	k.image = addr
-	if addr == 0 {
-		return nil // the driver refuses it
-	}
-	if k.h.fn.size != none {
-		return c.gatherSized(t, k, maps, addr)
-	}
-	var head [24]byte
-	n, _ := t.ReadMem(addr, head[:])
-	if fatbin.Sniff(head[:n]) != fatbin.FormatWrapper {
-		p, err := c.findPart(t, maps, addr)
-		if err != nil {
-			return err
-		}
-		k.parts = append(k.parts, p)
-		return nil
-	}
-	w, err := fatbin.ParseWrapper(head[:n])
-	if err != nil {
-		return err
-	}
-	k.wrapper = &w
-	if w.Container != 0 {
-		p, err := c.findPart(t, maps, w.Container)
-		if err != nil {
-			return err
-		}
-		k.parts = append(k.parts, p)
-	}
-	for i := 0; w.List != 0; i++ {
-		if i == maxList {
-			return fmt.Errorf("a list of more than %d containers: %w", maxList, fatbin.ErrTooLarge)
-		}
-		at, err := readWord(t, w.List+8*uint64(i))
-		if err != nil {
-			return fmt.Errorf("list of containers: %w", err)
-		}
-		if at == 0 {
-			break
-		}
-		p, err := c.findPart(t, maps, at)
-		if err != nil {
-			return err
-		}
-		k.parts = append(k.parts, p)
-	}
-	return nil
-}
-
-// maxList bounds the containers of one wrapper.
-const maxList = 1 << 16
-
-// gatherSized is for images whose size is an argument.
-func (c *Capture) gatherSized(t *ptrace.Task, k *call, maps *proc.View, addr uint64) error {
-	size := k.arg(t, k.h.fn.size)
-	if size == 0 {
-		return nil
-	}
-	if size > uint64(c.o.MaxImage) || size > math.MaxInt64 {
-		return fmt.Errorf("image: %d bytes: %w of %d", size, fatbin.ErrTooLarge, c.o.MaxImage)
-	}
-	p := &part{addr: addr, size: int64(size)}
-	p.format = sniff(offsetReader{taskMemory{t}, addr}, p.size)
-	c.pin(t.PID, maps, p)
-	k.parts = append(k.parts, p)
-	return nil
-}
-
-// sniff says what the image at the beginning of r is. PTX can have a long comment
-// first.
-func sniff(r io.ReaderAt, size int64) fatbin.Format {
-	head := make([]byte, min(size, 64))
-	n, _ := r.ReadAt(head, 0)
-	f := fatbin.Sniff(head[:n])
-	if f != fatbin.FormatUnknown || size <= int64(n) {
-		return f
-	}
-	head = make([]byte, min(size, sniffBytes))
-	n, _ = r.ReadAt(head, 0)
-	return fatbin.Sniff(head[:n])
-}
-
-// sniffBytes is how much of an image is looked at to tell what it is.
-const sniffBytes = 64 << 10
-
-// errUnknown is an image of an unknown format, so that nobody can tell where it
-// ends. The driver is given what the program gave.
-var errUnknown = errors.New("its format is not known")
-
-// saysVersion reports whether text has a .version directive: PTX can begin with
-// long comments.
-func saysVersion(r io.ReaderAt, size int64) bool {
-	const word = ".version"
-	b := make([]byte, sniffBytes)
-	for off := int64(0); off < size; off += sniffBytes - int64(len(word)) {
-		n, _ := r.ReadAt(b[:min(size-off, sniffBytes)], off)
-		if bytes.Contains(b[:n], []byte(word)) {
-			return true
-		}
-		if n < sniffBytes {
-			return false
-		}
-	}
-	return false
-}
-
-// findPart finds the extent of the image at addr.
-func (c *Capture) findPart(t *ptrace.Task, maps *proc.View, addr uint64) (*part, error) {
-	r := offsetReader{taskMemory{t}, addr}
-	format := sniff(r, sniffBytes)
-	if format == fatbin.FormatHost {
-		return nil, errUnknown // it says its size, but not to a driver
-	}
-	size, err := fatbin.Extent(r, c.o.MaxImage)
-	if err != nil {
-		return nil, err
-	}
-	// What nothing is known of does not end at a NUL.
-	if format == fatbin.FormatUnknown {
-		if size <= sniffBytes || !saysVersion(r, size) {
-			return nil, errUnknown
-		}
-		format = fatbin.FormatPTX
-	}
-	p := &part{addr: addr, size: size, format: format}
-	c.pin(t.PID, maps, p)
-	return p, nil
-}
-
-// pin finds out whether an image lies in a file and can't be written to.
-func (c *Capture) pin(pid int, maps *proc.View, p *part) {
-	m := maps.At(p.addr)
-	if m == nil || m.Inode == 0 || !m.Contains(p.addr, uint64(p.size)) {
-		return
-	}
-	p.file, p.offset = m.Path, int64(p.addr-m.Start+m.Offset)
-	p.pinned = m.Immutable() && c.pinFile(pid, m)
-}
-
-// copyParts hashes and stores the images of a call, and puts copies where the
-// driver will read them. It may run on any goroutine.
-func (c *Capture) copyParts(mem memory, k *call) {
-	store := c.o.Store
-	for _, p := range k.parts {
-		to := func(int64, []byte) error { return nil }
-		if k.place != nil && !p.pinned {
-			to = func(off int64, b []byte) error { return k.place.write(mem, p.at+uint64(off), b) }
-		}
-		s := store
-		if p.pinned && !c.o.Files {
-			s = nil
-		}
-		var err error
-		if p.sum, p.kept, p.stored, err = copyImage(s, offsetReader{mem, p.addr}, p.size, p.text(k), to); err != nil {
-			k.err = err
-			return
-		}
-	}
-}
-
 // text reports whether a NUL at the end is no part of the image, but its mark.
 func (p *part) text(k *call) bool {
 	return p.format == fatbin.FormatPTX || p.format == fatbin.FormatUnknown && k.h.fn.size == none && k.path == nil
-}
-
-// memory is what images are read from and copies are written to.
-type memory interface {
-	ReadAt(b []byte, addr int64) (int, error)
-	WriteAt(b []byte, addr int64) (int, error)
 }
 
 // give lets the loader read our copy, or image in its place.
@@ -567,4 +327,164 @@ func cause(err error) error {
 		return e.Err
 	}
 	return err
+}
+
+// linked is called when a linker has finished.
+func (c *Capture) linked(t *ptrace.Task, k *call, result int32) {
+	if result != 0 {
+		return
+	}
+	addr, err1 := readWord(t, k.arg(t, k.h.fn.out))
+	size, err2 := readWord(t, k.arg(t, k.h.fn.size))
+	if err1 != nil || err2 != nil || addr == 0 || size == 0 {
+		return
+	}
+	if size > uint64(c.o.MaxImage) {
+		c.gap(t, "the result of cuLinkComplete in process %d has %d bytes, above the limit of %d", t.PID, size, c.o.MaxImage)
+		return
+	}
+	r := offsetReader{taskMemory{t}, addr}
+	p := &part{addr: addr, size: int64(size), format: sniff(r, int64(size))}
+	if n, err := fatbin.Extent(r, p.size); err == nil {
+		p.size = n // as a loader will find it
+	}
+	if p.sum, p.kept, p.stored, k.err = copyImage(c.o.Store, r, p.size, p.format == fatbin.FormatPTX, nil); k.err == nil {
+		k.parts = []*part{p}
+		if c.o.Replace != nil { // who else would ask
+			c.made.add(p.sum)
+		}
+	}
+	// It is no input: no gap if it can't be read, for it comes back to a loader.
+	if k.err == nil {
+		c.report(t, k, 0, result, k.arg(t, k.h.fn.owner))
+	}
+}
+
+// count notes a hit for the comparison with the interposer.
+func (c *Capture) count(t *ptrace.Task, k *call) {
+	if c.o.Settle == nil || k.h.fn.act >= actLinkEnd || len(c.hits) >= maxNotes {
+		return // nobody will compare
+	}
+	addr := k.entry.Arg(int(k.h.fn.image))
+	for _, name := range k.h.names {
+		c.hits[Note{PID: t.PID, Function: name, Image: addr}]++
+	}
+}
+
+// loadFile captures an image in a file. The driver opens it itself, so that errors
+// are its own; when it has returned, the same name must still lead to the same
+// file in the same state.
+func (c *Capture) loadFile(t *ptrace.Task, th *thread, k *call) {
+	retry := th.retry != nil
+	th.retry = nil
+	k.caller = c.callerAlone(t, k)
+	c.onReturn(t, th, k, c.loaded)
+	addr := k.arg(t, k.h.fn.image)
+	k.path = &pathArg{fd: -1}
+	k.path.name, k.err = t.ReadString(addr, maxPath)
+	if k.err != nil {
+		return
+	}
+	f, key, path, err := openInTask(t, addr)
+	if err != nil {
+		k.err = fmt.Errorf("%s: %w", k.path.name, err)
+		return
+	}
+	k.path.file, k.path.key, k.watch = f, key, true
+	if key.Size > c.o.MaxImage {
+		k.err = fmt.Errorf("%s: %d bytes: %w of %d", path, key.Size, fatbin.ErrTooLarge, c.o.MaxImage)
+		return
+	}
+	p := &part{size: key.Size, format: sniff(f, key.Size), file: path}
+	k.parts = []*part{p}
+	replace := c.o.Replace != nil && !retry && !k.nested
+	work := func() []byte {
+		p.sum, p.kept, p.stored, k.err = copyImage(c.o.Store, f, p.size, p.text(k), nil)
+		if replace && k.err == nil {
+			return c.replacement(t.PID, t.TID, k)
+		}
+		return nil
+	}
+	if !replace && p.size <= inlineBytes {
+		work()
+		return
+	}
+	c.aside(t, k, work, func(t *ptrace.Task, k *call, image []byte) {
+		if image == nil {
+			return
+		}
+		if err := c.replaceFile(t, k, image); err != nil {
+			k.given = ""
+			c.note(t, "image %.12s could not be replaced: %v", p.sum, err)
+		}
+	})
+}
+
+// closePath ends what a call with a path needed, and makes sure that the driver
+// saw the file that was captured.
+func (c *Capture) closePath(t *ptrace.Task, k *call, result int32) {
+	if k.path == nil || k.path.file == nil {
+		return
+	}
+	k.path.file.Close()
+	k.path.file = nil
+	if k.path.fd >= 0 {
+		_, _ = t.Syscall(unix.SYS_CLOSE, uint64(k.path.fd)) // it may have been closed by the program
+		return
+	}
+	if result != 0 {
+		return
+	}
+	name, err := t.ReadString(k.arg(t, k.h.fn.image), maxPath)
+	if err != nil || name != k.path.name {
+		c.gap(t, "the path %q changed while %s of process %d used it", k.path.name, k.h.name(), t.PID)
+		return
+	}
+	f, key, _, err := openInTask(t, k.arg(t, k.h.fn.image))
+	if err == nil {
+		f.Close()
+	}
+	if err != nil || key != k.path.key {
+		c.gap(t, "%s changed while %s of process %d read it", k.path.name, k.h.name(), t.PID)
+	}
+}
+
+// callerAlone is callerOf where nothing else is asked of the process's mappings.
+func (c *Capture) callerAlone(t *ptrace.Task, k *call) string {
+	maps := proc.NewView(t.PID)
+	defer maps.Close()
+	return c.callerOf(t, maps, &k.entry)
+}
+
+// callerOf names the library that called a function at whose entry the registers
+// are regs. The interposer's call was made for somebody further up, whose return
+// address its frame has.
+func (c *Capture) callerOf(t *ptrace.Task, maps *proc.View, regs *ptrace.Regs) string {
+	ret, err := readWord(t, regs.SP())
+	if err != nil {
+		return ""
+	}
+	lib := libraryAt(maps, ret)
+	if c.o.Shim == "" || lib != c.o.Shim {
+		return lib
+	}
+	fp := framePointer(regs)
+	for range 4 {
+		var frame [16]byte
+		if fp <= regs.SP() || fp-regs.SP() > maxShimStack {
+			break
+		}
+		if n, _ := t.ReadMem(fp, frame[:]); n < len(frame) {
+			break
+		}
+		m := maps.At(le.Uint64(frame[8:]))
+		if m == nil || !m.Exec {
+			break
+		}
+		if m.Path != lib {
+			return libraryAt(maps, le.Uint64(frame[8:]))
+		}
+		fp = le.Uint64(frame[:])
+	}
+	return lib
 }

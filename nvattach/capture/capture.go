@@ -159,20 +159,6 @@ type Capture struct {
 	made recent // SHA-256 of what the driver's linker has made
 }
 
-// Stats count what was done.
-type Stats struct {
-	Drivers  int    // mappings of CUDA drivers that were watched
-	Hits     uint64 // breakpoints of this package that were reached
-	Loads    uint64 // calls of loaders that were captured
-	Images   uint64 // different images in them
-	Bytes    uint64 // of the images in these calls
-	Kernels  uint64 // kernels launched, one of several handles counted once
-	Gaps     int
-	Replaced uint64
-}
-
-const defaultMaxImage = 4 << 30
-
 // New makes a Capture whose system calls have classes from class on.
 func New(o *Options, class uint16) *Capture {
 	c := &Capture{

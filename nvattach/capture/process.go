@@ -218,49 +218,6 @@ func (p *process) forget(t *ptrace.Task, s span) {
 	p.spaces = slices.DeleteFunc(p.spaces, func(o span) bool { return o.start >= s.start && o.end <= s.end })
 }
 
-// hook watches one function.
-func (c *Capture) hook(t *ptrace.Task, addr uint64, fn function, h hook) {
-	p := c.process(t)
-	if old := p.hooks[addr]; old != nil {
-		if !slices.Contains(old.names, h.names[0]) {
-			old.names = append(old.names, h.names[0])
-		}
-		if old.fn.loads() || !fn.loads() {
-			return
-		}
-		old.fn = fn // of two names, one that loads decides
-		return
-	}
-	h.fn = fn
-	switch fn.act {
-	case actLaunch:
-		if c.o.Audit == AuditHooks && c.o.Agent != nil {
-			c.hookLaunch(t, addr, &h)
-			return
-		}
-		if c.o.Audit != AuditBreakpoints {
-			return
-		}
-	case actLookup, actEnumerate:
-		if c.o.Audit == AuditOff && c.o.Replace == nil {
-			return
-		}
-		if fn.name == kernelGetFunction && (c.o.Audit == AuditOff || c.hookLookup(t, addr, &h)) {
-			return // it matters to the audit only
-		}
-	}
-	c.breakAt(t, addr, &h)
-}
-
-// breakAt sets a breakpoint.
-func (c *Capture) breakAt(t *ptrace.Task, addr uint64, h *hook) {
-	if _, err := t.SetBreakpoint(addr, c.hit); err != nil {
-		c.gap(t, "%s of %s can't be watched in process %d: %v", h.name(), h.lib, t.PID, err)
-		return
-	}
-	c.process(t).hooks[addr] = h
-}
-
 // protected looks at memory of no file that was made executable.
 func (c *Capture) protected(t *ptrace.Task, e *dso.Event) {
 	maps, err := proc.Maps(t.PID)

@@ -9,20 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/fatbin"
-	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
-
-// Note is a call that the interposer saw: of a loader, or the first launch of a
-// kernel.
-type Note struct {
-	PID, TID int
-	Function string // that was called
-	Image    uint64 // loaders: the image's or the path's address, as the program gave it
-	Kernel   uint64 // launches: the handle
-}
 
 // Noted takes what the interposer saw. It may be called from any goroutine, up to
 // the end of Options.Settle.
@@ -36,47 +25,6 @@ func (c *Capture) Noted(n Note) {
 
 // maxNotes bounds what a hostile program may have us remember.
 const maxNotes = 1 << 20
-
-// linked is called when a linker has finished.
-func (c *Capture) linked(t *ptrace.Task, k *call, result int32) {
-	if result != 0 {
-		return
-	}
-	addr, err1 := readWord(t, k.arg(t, k.h.fn.out))
-	size, err2 := readWord(t, k.arg(t, k.h.fn.size))
-	if err1 != nil || err2 != nil || addr == 0 || size == 0 {
-		return
-	}
-	if size > uint64(c.o.MaxImage) {
-		c.gap(t, "the result of cuLinkComplete in process %d has %d bytes, above the limit of %d", t.PID, size, c.o.MaxImage)
-		return
-	}
-	r := offsetReader{taskMemory{t}, addr}
-	p := &part{addr: addr, size: int64(size), format: sniff(r, int64(size))}
-	if n, err := fatbin.Extent(r, p.size); err == nil {
-		p.size = n // as a loader will find it
-	}
-	if p.sum, p.kept, p.stored, k.err = copyImage(c.o.Store, r, p.size, p.format == fatbin.FormatPTX, nil); k.err == nil {
-		k.parts = []*part{p}
-		if c.o.Replace != nil { // who else would ask
-			c.made.add(p.sum)
-		}
-	}
-	// It is no input: no gap if it can't be read, for it comes back to a loader.
-	if k.err == nil {
-		c.report(t, k, 0, result, k.arg(t, k.h.fn.owner))
-	}
-}
-
-// fileID names a file.
-type fileID struct{ dev, ino uint64 }
-
-// pinnedFile is a file that images were left in.
-type pinnedFile struct {
-	path string
-	fd   int // names the file without opening it
-	key  proc.FileKey
-}
 
 // pinFile remembers the state of the file behind a mapping, before an image in it
 // is used; false if it can't be found any more.
@@ -202,22 +150,5 @@ func (c *Capture) compareNote(n Note) {
 			return
 		}
 		c.hits[key]--
-	}
-}
-
-// kernelKey names a launched kernel.
-type kernelKey struct {
-	pid    int
-	handle uint64
-}
-
-// count notes a hit for the comparison with the interposer.
-func (c *Capture) count(t *ptrace.Task, k *call) {
-	if c.o.Settle == nil || k.h.fn.act >= actLinkEnd || len(c.hits) >= maxNotes {
-		return // nobody will compare
-	}
-	addr := k.entry.Arg(int(k.h.fn.image))
-	for _, name := range k.h.names {
-		c.hits[Note{PID: t.PID, Function: name, Image: addr}]++
 	}
 }

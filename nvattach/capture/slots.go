@@ -18,17 +18,6 @@ import (
 // some are called for every function of the runtime.
 const maxIdle = 1 << 12
 
-// watchSlots sets breakpoints on all functions of a table.
-func (c *Capture) watchSlots(t *ptrace.Task, p *process, list []uint64, name, lib string) {
-	for i, addr := range list {
-		if p.hooks[addr] != nil || !p.inDriver(addr) {
-			continue
-		}
-		id := slotID{name, i}
-		c.breakAt(t, addr, &hook{fn: function{name: id.String(), act: actSlot, out: none}, names: []string{id.String()}, lib: lib, slot: id})
-	}
-}
-
 // inDriver reports whether an address lies in the code of a driver that is watched.
 func (p *process) inDriver(addr uint64) bool {
 	for i := range p.spaces {

@@ -418,3 +418,7 @@ func cmpErr(err, other error) error {
 	}
 	return err
 }
+
+const defaultMaxImage = 4 << 30
+
+const pageSize = 4096
