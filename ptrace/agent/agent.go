@@ -372,3 +372,7 @@ func (a *Agent) Owns(ip uint64) bool { return ip >= baseAddr && ip < confAddr }
 func (a *Agent) drop(r *ring) {
 	a.rings = slices.DeleteFunc(a.rings, func(o *ring) bool { return o == r })
 }
+
+// SetVDSO says what the vdso of the processes most likely is, which saves the time to
+// look into it while one waits.
+func (a *Agent) SetVDSO(v *VDSO) { a.vdso = v }

@@ -667,16 +667,6 @@ func (a *Agent) broke(t *ptrace.Task, h *Hook, args [6]uint64, sp, caller uint64
 	a.give(p, rec)
 }
 
-// stops reports whether OnStop is to be called for a call that the agent's code has not recorded.
-func (h *Hook) stops(at int64) bool {
-	if !h.Stop || h.OnStop == nil {
-		return false
-	}
-	n := h.calls
-	h.calls++
-	return (h.Rate.Every <= 1 || n%h.Rate.Every == 0) && h.Rate.due(&h.next, at)
-}
-
 // returnRecord makes the record of a return as the agent would.
 func returnRecord(t *ptrace.Task, h *Hook, call *Record, begin int64, ret uint64) *Record {
 	rec := &Record{

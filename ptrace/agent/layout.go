@@ -258,23 +258,5 @@ var traps = [...]string{
 	"to ask who a thread is",
 }
 
-// layout is the table that the code was compiled with, by name.
-func layout() []uint64 {
-	return []uint64{
-		baseAddr, confAddr, keysAddr, planAddr, hookAddr, onceAddr, slotAddr, sharedAddr, ringAddr, endAddr,
-		maxSlots, numKeys, maxHooks, maxFD, ringSize, numOnce, maxOpen, numRules, numTables, numEntries,
-		confSize, keySize, openSize, slotSize, rheadSize,
-		sharedSize, ruleSize, planSize, derefSize, hookSize,
-		recordSize, segSize,
-		trapFD, trapRequest, pathSize, maxPaths, pathsAddr, maxDevices,
-		numNested, maxPointers, maxNested, nestedSize,
-		gateAddr, stubsAddr, numStubs, pagesAddr, numPages,
-		programAddr, retsAddr, retsSize, programSize, mapSize, hookPrograms, slotIDs,
-		countAddr, numCounts, numBuckets, countSize, seenSize, callsAddr, numCalls,
-		timesAddr, timesSize, timerSize, sharedUntimed, confTimes, hookSubject, hookEvery, confScale,
-		timesTimers, timerFirst, timerNext, timerList,
-		workSize, maxWorks, workLeft, openHook,
-		confOwn, ownSize,
-		filesAddr, filesSize, fileSize, mostFiles, filesList, mostRets, retSize, retsList,
-	}
-}
+// substAddr is where the code finds the table's address, in memory that is the process's own.
+const substAddr = confAddr + 0xa00

@@ -46,9 +46,6 @@ const (
 	entryDone   = 24 // calls with the other handle
 )
 
-// substAddr is where the code finds the table's address, in memory that is the process's own.
-const substAddr = confAddr + 0xa00
-
 // NewSubstitutes makes a table in memory of this size that is zero, and that processes have at
 // addr: a part of Programs.Data.
 func NewSubstitutes(b []byte, addr uint64) *Substitutes {

@@ -315,28 +315,3 @@ func callRecord(t *ptrace.Task, h *Hook, args [6]uint64, sp, caller uint64) *Rec
 	}
 	return rec
 }
-
-// read reads what a pointer argument with that value points to.
-func (d *Deref) read(t *ptrace.Task, v uint64, arg func(int) uint64) (s Seg, ok bool) {
-	if v == 0 {
-		return s, false
-	}
-	n := d.Len
-	if d.LenArg > 0 {
-		if have := arg(int(d.LenArg) - 1); have < uint64(n) {
-			n = uint32(min(have*uint64(max(d.Unit, 1)), uint64(n)))
-		}
-	}
-	s = Seg{Addr: v + uint64(d.Off), Len: n, In: make([]byte, n)}
-	got, _ := t.ReadMem(s.Addr, s.In)
-	s.In = s.In[:got]
-	if d.CString {
-		for i, c := range s.In {
-			if c == 0 {
-				s.In, s.Len = s.In[:i+1], uint32(i+1)
-				break
-			}
-		}
-	}
-	return s, true
-}

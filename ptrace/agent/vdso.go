@@ -72,10 +72,6 @@ func newVDSO(image []byte) (*VDSO, error) {
 	return v, nil
 }
 
-// SetVDSO says what the vdso of the processes most likely is, which saves the time to
-// look into it while one waits.
-func (a *Agent) SetVDSO(v *VDSO) { a.vdso = v }
-
 // A vdsoCode is where functions of the vdso are in a process.
 type vdsoCode struct{ clock, cpu uint64 }
 
