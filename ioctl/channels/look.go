@@ -170,6 +170,11 @@ type judgement struct {
 	at moment
 	s  *State
 	r  *channel.Reader
+
+	blocked bool // a piece waits for a semaphore
+	ready   bool // one before it is not passed, but waits for none
+
+	graph Job // the latest launch of a graph that can't be read, if what it releases is known
 }
 
 // judge says of each piece's work whether it is over, running or waiting.
@@ -178,7 +183,9 @@ func (c *Channel) judge(m Memory, at moment, s *State, pieces []Piece) {
 	for i := range pieces {
 		// What can't be read is a graph's launch. The piece behind it waits for its end.
 		if j.piece(&pieces[i]) {
-			s.Running = slices.DeleteFunc(s.Running, func(job Job) bool { return job.Unread })
+			s.Running = slices.DeleteFunc(s.Running, func(job Job) bool {
+				return job.Unread && job.Launch.Done.Address == 0 && job.Index != pieces[i].Index
+			})
 		}
 	}
 }
@@ -203,6 +210,7 @@ func (j *judgement) piece(p *Piece) (passed bool) {
 	for i := range work {
 		j.resolve(&work[i].Launch)
 	}
+	ends, replays := replayEnd(j.r, work)
 	value, time, known := j.semaphore(tracker)
 	passed = known && !before(value, tracker.Payload) || !known && !j.unfetched(p)
 	began := uint64(0)
@@ -211,6 +219,13 @@ func (j *judgement) piece(p *Piece) (passed bool) {
 		j.s.Passed = time
 	}
 	work = inOrder(work)
+	if replays {
+		for i := range work {
+			if work[i].Unread {
+				work[i].Launch.Done = ends
+			}
+		}
+	}
 	over := j.pieceOver(work) || tracker.Address == 0 && behind.Address != 0 && j.reached(behind)
 	graph := 0
 	for _, w := range work {
@@ -221,16 +236,54 @@ func (j *judgement) piece(p *Piece) (passed bool) {
 	for _, w := range work {
 		switch {
 		case w.Kind == channel.Acquire:
-			if !passed && !j.reached(w.Semaphore) && j.s.Blocked == nil {
-				j.s.Blocked = &w.Semaphore
+			if !passed && !j.reached(w.Semaphore) && !j.blocked {
+				j.blocked = true
+				j.unfinished(w.Semaphore.Address)
+				if !j.ready { // else what is before it goes on first
+					j.s.Blocked = &w.Semaphore
+				}
+			}
+			if w.Semaphore.Address == j.graph.Launch.Done.Address {
+				j.graph = Job{} // others wait for others
 			}
 		case w.Kind == channel.Kernel:
+			if w.Unread && replays && passed {
+				j.graph = Job{Work: w, Index: p.Index, Began: began}
+			}
 			j.add(Job{Work: w, Index: p.Index, Began: began, Graph: graphSize(graph)}, passed, over || j.over(&w))
 		case w.Kind == channel.Move:
-			j.add(Job{Work: w, Index: p.Index}, j.s.Blocked == nil, passed)
+			j.add(Job{Work: w, Index: p.Index}, !j.blocked, passed)
 		}
 	}
+	j.ready = j.ready || !passed && !j.blocked
 	return passed
+}
+
+// replayEnd returns what a graph releases at its end whose QMDs can't be read: its launch sets one word, to which the graph then
+// adds. How often isn't known: once for each of its last kernels. It returns false if there is no such launch.
+func replayEnd(r *channel.Reader, work []channel.Work) (end channel.Semaphore, ok bool) {
+	unread, words := false, 0
+	for i := range work {
+		w := &work[i]
+		unread = unread || w.Unread
+		if w.Kind != channel.Write || w.Size != 4 {
+			continue
+		}
+		if base, known := r.WrittenWord(w.To); known {
+			end = channel.Semaphore{Address: w.To, Payload: uint64(base) + 1}
+			words++
+		}
+	}
+	return end, unread && words == 1
+}
+
+// unfinished notes that the graph which adds to a semaphore is not over, as what comes behind it still waits.
+func (j *judgement) unfinished(semaphore uint64) {
+	g := &j.graph
+	if g.Launch.Done.Address != semaphore || semaphore == 0 || slices.ContainsFunc(j.s.Running, func(job Job) bool { return job.Index == g.Index }) {
+		return
+	}
+	j.s.Running = append(j.s.Running, *g)
 }
 
 // resolve turns a release that adds to a semaphore into one of the value that it will have: a graph's

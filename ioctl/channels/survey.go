@@ -188,6 +188,7 @@ type JobReport struct {
 	Kind      string     `json:"kind"`              // "kernel" or "copy"
 	Name      string     `json:"name,omitempty"`    // of a kernel, mangled; absent: not searched for, or not found
 	Program   string     `json:"program,omitempty"` // address of a kernel's first instruction, hexadecimal; absent: not known
+	QMD       string     `json:"qmd,omitempty"`     // address of the first QMD of a graph that can't be read, hexadecimal
 	Grid      *[3]uint32 `json:"grid,omitempty"`
 	Clustered bool       `json:"clustered,omitempty"` // the grid is counted in clusters of blocks
 	Block     *[3]uint32 `json:"block,omitempty"`
@@ -248,7 +249,9 @@ func (v *View) Look(names bool) Report {
 	for i := range r.Channels {
 		c := &r.Channels[i]
 		c.Running, c.Waiting, c.Behind = v.jobs(c.state.Running), v.jobs(c.state.Waiting), len(c.state.Waiting)
-		c.Blocked = v.blockedOn(v.channels[i], c.state.Blocked, r.Channels)
+		if c.Blocked = v.blockedOn(v.channels[i], c.state.Blocked, r.Channels); c.Blocked.come() {
+			c.Blocked = nil // since the look
+		}
 	}
 	return r
 }
@@ -260,6 +263,9 @@ func (v *View) jobs(list []Job) (reports []JobReport) {
 		r := JobReport{Kind: "copy", Bytes: j.Size, Graph: j.Graph, Began: j.Began}
 		if j.Kind == channel.Kernel {
 			r.Kind = "kernel"
+			if j.Unread {
+				r.QMD = fmt.Sprintf("%#x", j.QMD)
+			}
 			if l := &j.Launch; !j.Unread {
 				r.Name, r.Program, r.Grid, r.Block = v.Names.Of(l.Program), fmt.Sprintf("%#x", l.Program), &l.Grid, &l.Block
 				r.Clustered = l.Clustered
@@ -316,6 +322,11 @@ func (v *View) blockedOn(c *Channel, s *channel.Semaphore, list []ChannelReport)
 		}
 	}
 	return b
+}
+
+// come reports whether what a channel waits for is there, and no kernel of the process is to write it.
+func (b *BlockReport) come() bool {
+	return b != nil && b.Channel == nil && b.Value != nil && !before(*b.Value, b.Wanted)
 }
 
 // userOf returns the name of a process's user, or the number, or "".

@@ -41,6 +41,7 @@ type Watch struct {
 	turned   int64             // when that was
 	looks    atomic.Uint64
 	graphs   map[uint64]graph // by the address of their first QMD
+	held     []over           // kernels that are over, before the clock is known
 	ids      uint64           // the latest submission's
 	shown    int64            // when the look that is understood ended
 }
@@ -87,7 +88,8 @@ type WorkID struct {
 	Kind        SpanKind
 	Program     uint64 // of a kernel, or of the first kernel of a graph that can be read; 0: not known
 	Grid, Block [3]uint32
-	Kernels     int // of a graph; 0: not known
+	Kernels     int    // of a graph; 0: not known
+	Graph       uint64 // address of the first QMD of a graph that can't be read; 0: none
 }
 
 // A SpanKind is a kind of work.
@@ -138,6 +140,7 @@ type line struct {
 	pending []submission
 	waits   []channel.Semaphore // of pieces without a tracker, for the next one
 	read    int64               // when the ring was read last
+	replay  replay              // the latest launch of a graph whose end was guessed
 	unread  bool                // there was more in it than is decoded ahead
 	empty   int64               // when nothing was in it but what is decoded: it was read from then on
 	emptied int64               // and until then; 0: something was told of since
@@ -152,6 +155,9 @@ type line struct {
 	completions, seen, skipped uint64
 	missed                     map[WorkID]uint64
 }
+
+// A replay is a launch of a graph that can't be read.
+type replay struct{ qmd, semaphore, base uint64 }
 
 // A submission is what one piece of pushbuffer, with its tracker's payload, has the GPU do.
 type submission struct {
@@ -172,6 +178,7 @@ type submission struct {
 	passed  bool
 	begin   uint64 // the GPU's time in its tracker; 0: not seen
 	running int64  // the latest host time at which it was seen running; 0: none
+	alive   bool   // old, and not over when the watch began
 }
 
 const (
@@ -542,6 +549,7 @@ func (w *Watch) decode(l *line, p *Piece) (s submission, tracker channel.Semapho
 			}
 		case channel.Acquire:
 			s.waits = append(s.waits, x.Semaphore)
+			w.learn(l, x.Semaphore)
 		case channel.Move:
 			s.has, s.work.Kind = true, CopySpan
 			s.bytes += x.Size
@@ -578,7 +586,7 @@ func (w *Watch) decode(l *line, p *Piece) (s submission, tracker channel.Semapho
 	case kernels > 1:
 		s.work.Kind, s.work.Kernels = GraphSpan, kernels
 		w.remember(l, append(launches, nulls...), &s)
-	case s.unread || s.work.Kernels > 1:
+	case s.unread || s.work.Kernels > 1 || s.work.Graph != 0:
 		s.work.Kind = GraphSpan
 	}
 	s.payload = uint32(tracker.Payload)
@@ -590,6 +598,8 @@ func (w *Watch) decode(l *line, p *Piece) (s submission, tracker channel.Semapho
 type graph struct {
 	work WorkID
 	done []channel.Semaphore // which its launches set, and to which its end adds the payload
+
+	guessed bool // it could not be read: what it adds is what others wait for
 }
 
 // maxGraphs bounds what is kept of graphs.
@@ -618,7 +628,13 @@ func (w *Watch) replayed(l *line, s *submission, qmd uint64, written []uint64) {
 	s.unread = true
 	g, ok := w.graphs[qmd]
 	if !ok {
-		return
+		s.work = WorkID{Kind: GraphSpan, Graph: qmd}
+		if len(written) != 1 || len(w.graphs) >= maxGraphs {
+			return
+		}
+		// Its launch sets one word, to which it adds at its end; how often is told by who waits for that.
+		g = graph{work: s.work, done: []channel.Semaphore{{Address: written[0], Payload: 1}}, guessed: true}
+		w.graphs[qmd] = g
 	}
 	s.work = g.work
 	for _, d := range g.done {
@@ -628,8 +644,26 @@ func (w *Watch) replayed(l *line, s *submission, qmd uint64, written []uint64) {
 			return
 		}
 		s.done = append(s.done, channel.Semaphore{Address: d.Address, Payload: d.Payload + uint64(base)})
+		if g.guessed {
+			l.replay = replay{qmd, d.Address, uint64(base)}
+		}
 	}
 	s.unread = len(s.done) == 0
+}
+
+// learn takes in what the submission behind a graph's launch waits for: how often the graph adds to its semaphore.
+func (w *Watch) learn(l *line, s channel.Semaphore) {
+	const most = 1 << 10
+	r := l.replay
+	if r.semaphore == 0 || r.semaphore != s.Address {
+		return
+	}
+	l.replay = replay{}
+	if n := s.Payload - r.base; n > 0 && n < most {
+		g := w.graphs[r.qmd]
+		g.done = []channel.Semaphore{{Address: s.Address, Payload: n}}
+		w.graphs[r.qmd] = g
+	}
 }
 
 // settle says of the submissions that are under way what the look has shown. They are in the order in
@@ -651,6 +685,7 @@ func (w *Watch) settle(l *line, moved bool, ob *observation, value uint32, time 
 					l.seen++
 				}
 				clock.add(time, s.before, ob.to)
+				w.tellHeld(l.Device, clock)
 			}
 		} else if !l.copies {
 			s.running = ob.since // it wasn't over then
@@ -668,6 +703,12 @@ func (w *Watch) settle(l *line, moved bool, ob *observation, value uint32, time 
 		default:
 			early, known := w.reached(s.done, true)
 			over := w.over(l, i)
+			if late, read := w.reached(s.done, false); len(s.done) > 0 && read && !late && !over {
+				s.alive = true
+			}
+			if over && s.old && !s.alive {
+				continue // it may have been over before the watch began
+			}
 			if !w.follow && (known && !early || !over) {
 				w.running(l, s, ob.from, over)
 			}
@@ -790,26 +831,66 @@ func (w *Watch) ended(l *line, i int, c *clock, ob *observation) {
 	if !w.follow {
 		return
 	}
-	offset, margin, known := c.offset()
-	if s.begin == 0 || !known {
+	if s.begin == 0 {
 		w.miss(l, s)
 		return
 	}
-	span := Span{ID: s.id, Channel: l.number, Device: l.Device, Work: s.work, Start: int64(s.begin) + offset, Margin: margin}
 	// The release came between the look before and this one, wherever the begin is: so a sum of many has no bias.
-	least, most := ob.since, ob.to
-	end, within := least+(most-least)/2-releaseLatency, (most-least+1)/2+latencyMargin+margin
+	e := over{line: l, s: *s, least: ob.since, most: ob.to}
 	if i+1 < len(l.pending) {
 		if next := &l.pending[i+1]; next.begin != 0 {
-			at := int64(next.begin) + offset - launchLatency
 			switch waits := waitsFor(next, s) || s.unread && len(next.waits) > 0; {
 			case waits:
-				end, within, span.End = at, latencyMargin, EndNext
+				e.next = next.begin
 			case s.unread: // it was over at some time before the next began
 				w.miss(l, s)
 				return
 			}
 		}
+	}
+	if _, _, known := c.offset(); known {
+		w.tellOver(&e, c)
+		return
+	}
+	if len(w.held) >= maxHeldEnds {
+		w.miss(w.held[0].line, &w.held[0].s)
+		w.held = slices.Delete(w.held, 0, 1)
+	}
+	w.held = append(w.held, e)
+}
+
+// An over is the end of a kernel, of which the clock is not known yet.
+type over struct {
+	line        *line
+	s           submission
+	least, most int64  // the host's times of the looks between which it came
+	next        uint64 // begin of the next submission, which waited for it; 0: none
+}
+
+const maxHeldEnds = 1 << 10
+
+// tellHeld tells of the kernels of a GPU that have waited for its clock.
+func (w *Watch) tellHeld(device string, c *clock) {
+	if _, _, known := c.offset(); !known {
+		return
+	}
+	w.held = slices.DeleteFunc(w.held, func(e over) bool {
+		if e.line.Device == device {
+			w.tellOver(&e, c)
+			return true
+		}
+		return false
+	})
+}
+
+// tellOver tells of a kernel of which begin and end are known.
+func (w *Watch) tellOver(e *over, c *clock) {
+	offset, margin, _ := c.offset()
+	s := &e.s
+	span := Span{ID: s.id, Channel: e.line.number, Device: e.line.Device, Work: s.work, Start: int64(s.begin) + offset, Margin: margin}
+	end, within := e.least+(e.most-e.least)/2-releaseLatency, (e.most-e.least+1)/2+latencyMargin+margin
+	if e.next != 0 {
+		end, within, span.End = int64(e.next)+offset-launchLatency, latencyMargin, EndNext
 	}
 	span.Unclamped = end - span.Start
 	end = max(end, span.Start)
@@ -903,14 +984,28 @@ type ChannelCount struct {
 
 // Counts returns what of each channel was seen.
 func (w *Watch) Counts() (list []ChannelCount) {
+	waiting := map[*line]map[WorkID]uint64{} // for the clock, which may never be known
+	for i := range w.held {
+		e := &w.held[i]
+		if waiting[e.line] == nil {
+			waiting[e.line] = map[WorkID]uint64{}
+		}
+		if !e.s.old {
+			waiting[e.line][e.s.work]++
+		}
+	}
 	for _, l := range w.lines {
+		missed := maps.Clone(l.missed)
+		for id, n := range waiting[l] {
+			missed[id] += n
+		}
 		margin := int64(-1)
 		if _, m, ok := w.clock(l.Device).offset(); ok {
 			margin = m
 		}
 		list = append(list, ChannelCount{
 			Channel: l.number, Device: l.Device, Address: fmt.Sprintf("%#x", l.UserData), Copies: l.copies,
-			Completions: l.completions, Seen: l.seen, Skipped: l.skipped, Missed: maps.Clone(l.missed), ClockMargin: margin,
+			Completions: l.completions, Seen: l.seen, Skipped: l.skipped, Missed: missed, ClockMargin: margin,
 		})
 	}
 	return list

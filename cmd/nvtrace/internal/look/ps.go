@@ -138,6 +138,9 @@ func jobRow(j *channels.JobReport) psRow {
 	case j.Kind == "copy":
 		row.kernel, row.since = fmt.Sprintf("(copy of %s)", units.Memory(j.Bytes)), ""
 		return row
+	case j.Program == "" && j.QMD != "":
+		row.kernel = fmt.Sprintf("(graph at %s; its kernels can't be read)", j.QMD)
+		return row
 	case j.Program == "":
 		row.kernel = "(graph; its kernels can't be read)"
 		return row

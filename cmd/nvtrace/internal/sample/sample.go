@@ -317,6 +317,8 @@ func (s *sampler) nameOf(id channels.WorkID) (name, named string) {
 	switch {
 	case id.Kind != channels.GraphSpan:
 		return name, named
+	case id.Graph != 0:
+		return fmt.Sprintf("(graph at %#x)", id.Graph), named
 	case id.Kernels == 0 || name == "":
 		return "(graph)", named
 	}
