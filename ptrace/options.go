@@ -72,6 +72,10 @@ type Options struct {
 	// Run or Attach has returned: timeout(1) sends each twice.
 	NoSignals bool
 
+	// Got, if not nil, is told by Run, on a goroutine of its own, of a signal that this
+	// process has got and passes on.
+	Got func(sig unix.Signal)
+
 	// Held, if not nil, is told on the tracing thread for how long it has dealt with
 	// each stop, all that it made the task do there included. What it takes to wake
 	// this thread, and then the task, is not known here.

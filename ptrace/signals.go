@@ -309,6 +309,9 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 					leave()
 					continue
 				}
+				if tr.o.Got != nil {
+					tr.o.Got(sig)
+				}
 				awaitGroupSignal()
 				tr.request(request{fn: func(*Task) { tr.passOn(sig) }, signal: true})
 			}

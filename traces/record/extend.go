@@ -74,8 +74,7 @@ type Recorder struct {
 
 	slots   int             // of Slots
 	lacking map[string]bool // programs that lack rights under us; reported
-	begun   bool            // Options.StartOn was true
-	begunAt int64           // of the call that began then
+	window  window
 	events  uint64
 	bytes   uint64
 	scratch traces.Event
@@ -216,6 +215,7 @@ func Handler(o *Options, emit func(*traces.Event)) (ptrace.Handler, error) {
 // newMux asks for the extensions and sets the rules.
 func newMux(o *Options, emit func(*traces.Event)) (*mux, error) {
 	r := &Recorder{opts: o, emit: emit, stops: newStopCounts(o.Logger)}
+	r.window.init(o.Delay, o.Duration, o.StartOn != nil || o.Await)
 	ao := agent.Options{Bind: r.bind, Record: r.record, Started: r.started, Counted: r.counted, Logger: o.Logger}
 	if r.stops != nil {
 		ao.Explain = r.stops.explain

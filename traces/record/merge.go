@@ -290,22 +290,23 @@ func (r *Recorder) record(p *agent.Process, rec *agent.Record) {
 
 // noteStart notes the first call that Options.StartOn is true of.
 func (r *Recorder) noteStart(rec *agent.Record) {
-	if on := r.opts.StartOn; on != nil && !r.begun && rec.Kind == agent.KindCall && on(rec) {
-		r.begun, r.begunAt = true, r.Time(rec.Begin)
+	if on := r.opts.StartOn; on != nil && r.window.waits.Load() && rec.Kind == agent.KindCall && on(rec) {
+		r.window.begin(r.Time(rec.Begin))
 	}
 }
 
 // wanted reports whether a library call that began at a time is recorded.
-func (r *Recorder) wanted(began int64) bool {
-	o := r.opts
-	from := int64(o.Delay)
-	if o.StartOn != nil {
-		if !r.begun {
-			return false
-		}
-		from += r.begunAt
-	}
-	return began >= from && (o.Duration == 0 || began < from+int64(o.Duration))
+func (r *Recorder) wanted(began int64) bool { return r.window.wanted(began) }
+
+// Begin has Options.Delay begin now, where it waits for that. It may be called by any goroutine.
+func (r *Recorder) Begin() { r.window.begin(r.Now()) }
+
+// Record has library calls recorded that begin from now on, or not, whatever the options say. It
+// may be called by any goroutine. It returns the time.
+func (r *Recorder) Record(on bool) int64 {
+	now := r.Now()
+	r.window.turn(now, on)
+	return now
 }
 
 // counted implements agent.Options.Counted.

@@ -51,6 +51,8 @@ type Options struct {
 	Delay, Duration time.Duration
 	// StartOn, if not nil, has Delay begin with the first library call that it is true of.
 	StartOn func(call *agent.Record) bool
+	// Await has Delay begin with Recorder.Begin.
+	Await bool
 
 	// Buffer is how many bytes of events may wait for the sinks, 0 for 64 MiB. Then the program
 	// waits; with Drop, library calls are dropped instead, and counted by KindLost.
@@ -163,8 +165,8 @@ func (m *mux) conclude(res *ptrace.Result, started time.Time, cpu int64) *traces
 		text := fmt.Sprintf("threads whose records the program has overwritten: %d; calls of theirs are missing", n)
 		r.put(&traces.Event{Kind: traces.KindGap, Time: r.Now(), FD: -1, Text: text})
 	}
-	if r.opts.StartOn != nil && !r.begun {
-		r.Note(nil, "no library call was recorded: the one that the recording was to start with did not come")
+	if r.window.waits.Load() {
+		r.Note(nil, "no library call was recorded: what the recording was to start with did not come")
 	}
 	for i := range m.exts {
 		if end := m.exts[i].Finish; end != nil {

@@ -1,9 +1,13 @@
 // Uses NVTX as programs do that have its headers in them: it loads the library that
 // NVTX_INJECTION64_PATH names, which puts functions into its tables. It prints what they return.
+// With an argument it marks each line of its input instead, and prints it, and SIGUSR1.
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 #include <wchar.h>
 
 struct attributes { // nvtxEventAttributes_v2
@@ -35,7 +39,27 @@ static struct {
 
 static const void *export(uint32_t id) { return id == 1 ? &callbacks : 0; }
 
-int main(void)
+static void got(int sig)
+{
+	if (write(1, "signal\n", 7) != 7)
+		_exit(1);
+}
+
+static int lines(void)
+{
+	char line[64];
+	signal(SIGUSR1, got);
+	setvbuf(stdout, 0, _IOLBF, 0);
+	puts("ready");
+	while (fgets(line, sizeof line, stdin)) {
+		line[strcspn(line, "\n")] = 0;
+		((void (*)(const char *))core[2])(line);
+		puts(line);
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
 {
 	const char *path = getenv("NVTX_INJECTION64_PATH");
 	void *lib = path ? dlopen(path, RTLD_LAZY) : 0;
@@ -51,6 +75,8 @@ int main(void)
 		printf("no library\n");
 		return 1;
 	}
+	if (argc > 1)
+		return lines();
 	((void (*)(uint32_t, const char *))core[14])(1234, "worker");
 	printf("push %d\n", ((int (*)(const char *))core[9])("step 1"));
 	((void (*)(const char *))core[2])("here");

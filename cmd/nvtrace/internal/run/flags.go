@@ -68,7 +68,7 @@ func NewFlags(e *cli.Env) *runFlags {
 	f.Set.StringVar(&f.overflow, "overflow", "wait", "when events come faster than they can be written, `WHAT` happens: wait, the program waits; drop, library calls are left out and counted")
 	f.Set.StringVar(&f.buffer, "buffer", "64M", "how much may wait in memory before that, as a `SIZE`")
 	f.Set.DurationVar(&f.delay, "delay", 0, "record library calls from `TIME` after the start on (device calls always: later ones refer to them)")
-	f.Set.Var(&f.startOn, "start-on", "record library calls from the first `CALL` on, and count --delay and --duration from there: NVTX:NAME, a range or mark of that name; cudaProfilerStart")
+	f.Set.Var(&f.startOn, "start-on", "record library calls from `WHEN` on, and count --delay and --duration from there: NVTX:NAME, the first range or mark of that name; step:N, one that names step N; cudaProfilerStart; @TIME, a time of day; /10s, the next whole ten seconds of the clock, the same on all hosts; file:NAME, when that file exists; signal:USR1, when nvtrace gets it")
 	f.Set.DurationVar(&f.duration, "duration", 0, "record library calls for `TIME`; with -p detach then")
 	f.Set.Var(&f.pids, "p", "attach to the running process `PID` instead of starting a command; several: -p 1,2 or repeated")
 	f.Set.BoolVar(&f.allGPU, "all-gpu-processes", false, "attach to all running processes that have a GPU open and can be attached to")
@@ -172,8 +172,12 @@ func (f *runFlags) span() error {
 		return errors.New("--rotate wants -o with %n in the name, which becomes the number of the file: -o run.%n.nvt")
 	case f.flight > 0 && (f.out == "" || !f.api.Given || f.rotate.size > 0):
 		return errors.New("--flight keeps library calls for a file: add --api and -o FILE, and not --rotate")
-	case f.startOn.given() && (f.pid() != 0 || !f.recorded().Has(f.startOn.library())):
+	case f.startOn.call() && (f.pid() != 0 || !f.recorded().Has(f.startOn.library())):
 		return fmt.Errorf("--start-on=%s waits for a call of a program that nvtrace starts, and that is recorded: add --api", f.startOn.text)
+	case f.startOn.given() && f.recorded() == 0:
+		return errors.New("--start-on is for library calls: add --api")
+	case f.startOn.signal != 0 && f.pid() != 0:
+		return errors.New("-p: --start-on=signal:NAME needs a program that nvtrace starts; nvtrace ctl PID start does the same")
 	case f.pid() == 0 && (f.delay != 0 || f.duration != 0) && !f.api.Given:
 		return errors.New("--delay and --duration are for library calls: add --api")
 	}

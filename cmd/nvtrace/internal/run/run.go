@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -125,6 +126,7 @@ type tracing struct {
 	probes     *session.Session    // nil: nothing is attached
 	sim        *simulation         // nil: the machine's own GPUs
 	controlled *controlled         // nil: nobody can switch the probes
+	switchable net.Listener        // nil: nobody can switch the recording of calls
 	gpu        *gpu.Tracer         // nil: nothing is attached there
 	loads      *capture.Capture    // of images for probes alone
 	cancel     func(error)         // ends the program
@@ -221,6 +223,7 @@ func (s *tracing) describe(command []string) {
 	nodes := ioctls.MachineNodes()
 	s.opts.Header = record.NewHeader(command, s.f.pid(), cli.Version)
 	s.opts.Header.API = s.f.recordedText()
+	s.opts.Delay += s.f.startOn.after(time.Unix(0, s.opts.Header.Start))
 	ioctls.DescribeDriver(s.opts.Header, nodes)
 	s.ioctls.NodeName = nodes.Name
 	s.machine = make(chan *traces.Header, 1)
@@ -262,7 +265,7 @@ func (s *tracing) trace() (record.Result, error) {
 	}
 	if s.f.duration > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, s.f.delay+s.f.duration)
+		ctx, stop = context.WithTimeout(ctx, s.opts.Delay+s.opts.Duration)
 		defer stop()
 	}
 	// The first SIGINT, SIGTERM or SIGHUP detaches; a second one ends nvtrace, as
@@ -324,7 +327,17 @@ func (s *tracing) ready(pid int) error {
 		return err
 	}
 	err = s.modules.begin(names.recording)
-	s.begun = err == nil
+	if s.begun = err == nil; s.begun && s.f.recorded() != 0 {
+		f := &s.f.startOn
+		r := s.recorder.Load()
+		if s.switchable, err = listenSwitch(r); err != nil { // the program is traced all the same
+			s.e.Step("nvtrace ctl will not be heard: " + err.Error())
+			err = nil
+		}
+		if !f.begins(r) {
+			go f.await(r)
+		}
+	}
 	return err
 }
 
@@ -374,8 +387,16 @@ func (s *tracing) configure(command []string) error {
 	}
 	s.ioctls.CountsOnly, s.ioctls.Munmap = f.counts, f.munmap
 	s.opts.Delay, s.opts.Duration = f.delay, f.duration
-	if f.startOn.given() {
+	if f.startOn.call() {
 		s.opts.StartOn = f.startOn.is
+	}
+	s.opts.Await = f.startOn.file != "" || f.startOn.signal != 0
+	if f.startOn.signal != 0 {
+		po.Got = func(sig unix.Signal) {
+			if r := s.recorder.Load(); r != nil && sig == f.startOn.signal {
+				r.Begin()
+			}
+		}
 	}
 	if s.opts.Drop = f.overflow == "drop"; !s.opts.Drop && f.overflow != "wait" {
 		return fmt.Errorf("--overflow=%s: want wait or drop", f.overflow)

@@ -42,6 +42,7 @@ func verbs() []verb {
 		{"fleet", "report [flags] DIR|run.nvt...", "compare the ranks of a job: which is slow or hangs, since when, in what", view.FleetVerb},
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", view.LogVerb},
 		{"dump", "PID", "have nvtrace --flight write what it keeps of a program", run.DumpVerb},
+		{"ctl", "PID start|stop|mark TEXT", "begin or end recording library calls of a run, or put a mark into its recording", run.CtlVerb},
 		{"export", "--format FORMAT [flags] run.nvt", "convert a recording", view.ExportVerb},
 		{"tree", "[flags] run.nvt", "draw the driver's objects, their memory, what was not freed", objects.TreeVerb},
 		{"maps", "[flags] run.nvt | PID | pin ls|dump|set|rm", "list the device memory that processes map, and what it is; maps of probes that outlive runs", MapsVerb},
