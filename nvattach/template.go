@@ -143,6 +143,10 @@ func (g *weaving) template(q *proof.Program, at *proof.Place) (*template, error)
 			continue
 		}
 		x := g.maps.Of(d)
+		if x == nil { // of a type that only the host has: no program in kernels uses it
+			s.Maps = append(s.Maps, bpf.Addr{})
+			continue
+		}
 		addr := bpf.Addr{Value: x.Base}
 		if d.Data && x.Copies > 1 && i < len(q.Report.Maps) && q.Report.Maps[i].Used {
 			// The name of a register serves as well as that of a variable.

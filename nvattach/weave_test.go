@@ -350,6 +350,15 @@ func TestThreadHistogramShape(t *testing.T) {
 	}
 }
 
+// TestBesideHostMaps: an object may have maps of types that GPUs can't have, if its programs in kernels don't use them.
+func TestBesideHostMaps(t *testing.T) {
+	r := newRig(t, nil, testObject(t, "beside"))
+	r.runAdd(r.weave(vectorAdd).Text, 1, 64)
+	if loads, stores := r.value("accesses", 1), r.value("accesses", 2); loads != 128 || stores != 64 {
+		t.Errorf("%d loads, %d stores; want 128, 64", loads, stores)
+	}
+}
+
 func TestParametersValuesFunctions(t *testing.T) {
 	r := newRig(t, nil, testObject(t, "params"))
 	w := r.weave(vectorAdd)
