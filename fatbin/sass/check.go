@@ -282,3 +282,10 @@ func intersect(a, b *Set) Set {
 	s.B &= b.B
 	return s
 }
+
+// tells returns the control half with a read barrier, which the next instruction can
+// wait for.
+func (c Control) tells(board uint8) Control {
+	c.ReadBar, c.Stall = board, max(c.Stall, boardStall)
+	return c
+}

@@ -78,3 +78,14 @@ func readsUniformEarly(name string) bool {
 func (i *Inst) fixedMatrix() bool {
 	return i.Known() && i.op.class == classMMA && i.Word.Control().WriteBar >= unguarded
 }
+
+// Opcodes that the weaver looks for or makes.
+const (
+	opSTL = 0x387
+	opLDL = 0x983
+	opP2R = 0x803
+)
+
+// elected are prefixes of names of instructions that one lane issues with
+// operands in uniform registers.
+var elected = []string{"UTMA", "UBLK", "UTC", "UVIRT", "UCGA"}

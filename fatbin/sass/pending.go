@@ -7,14 +7,6 @@ import "math/bits"
 // instruction names one that is busy until its operands are read, and one that is
 // busy until its results are written; later ones wait.
 
-// unguarded is the first index, behind the scoreboards, of what nothing will tell
-// about: of a store, say, whose registers the code doesn't use again, or of a load
-// that a later one of the same unit stands for. Units are counted from 1.
-const (
-	unguarded = 6
-	units     = 3
-)
-
 // board is what is on its way of one scoreboard, or of one unit.
 type board struct {
 	read  Set // operands

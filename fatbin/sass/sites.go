@@ -30,10 +30,6 @@ var neverSites = map[string]Reason{
 	"USETMAXREG": ReasonReconfig, "RPCMOV": ReasonFlow, "UTMACMDFLUSH": ReasonSync, "UTCBAR": ReasonSync, "UTCATOMSWS": ReasonSync,
 }
 
-// elected are prefixes of names of instructions that one lane issues with
-// operands in uniform registers.
-var elected = []string{"UTMA", "UBLK", "UTC", "UVIRT", "UCGA"}
-
 // Sites says of each instruction whether a probe can take its place, the
 // instruction itself running behind the probe. listed are the offsets that
 // .nv.info names, in bytes.

@@ -223,19 +223,6 @@ func (i *Inst) result() (reg uint8, words int, ok bool) {
 	return RZ, 0, true
 }
 
-// access finds the operands of the memory instruction at index i.
-func (w *Weaver) access(i int) (*access, error) {
-	in := &w.a.Insts[i]
-	if _, ok := in.Access(); !ok {
-		return nil, siteError(i, "%s accesses no memory at an address in a register", in.Name())
-	}
-	m, ok := in.access()
-	if !ok {
-		return nil, siteError(i, "an address of %s that is not handled", in.Name())
-	}
-	return m, nil
-}
-
 // access finds the operands of an instruction that accesses memory; false if its address is
 // in a form of its own.
 func (i *Inst) access() (*access, bool) {

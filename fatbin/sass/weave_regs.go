@@ -50,24 +50,6 @@ func (w *Weaver) registerRoom() {
 // noBarrier is one more than the highest number of a convergence barrier.
 const noBarrier = 16
 
-// A placement says which registers of the kernel a body uses.
-type placement struct {
-	r    [256]uint8 // by register of the body
-	p    [8]uint8
-	b    [16]uint8
-	meet uint8 // convergence barrier at which threads meet behind the body; noBarrier if they need not
-	used Set   // all of them
-	save uint8 // mask of predicates that are saved and restored
-	keep uint8 // the register that they are saved in
-	high int   // highest register
-	// spilled are registers that are saved in local memory.
-	spilled []uint8
-	// local are the slots of variables in local memory, lowered is by how much the stack
-	// pointer is lower than it began.
-	local   []int
-	lowered int
-}
-
 // place chooses registers from the one called from on for a probe at a place where busy
 // must not be changed.
 func (w *Weaver) place(i int, p *probe, busy *Set, from int) error {

@@ -88,12 +88,6 @@ func stackWord(opcode uint64, reg uint8, offset int) Word {
 	return plain(opcode|1<<at|uint64(reg)<<pos|uint64(offset)<<40, 4<<(73-64)|1<<(84-64))
 }
 
-const (
-	opSTL = 0x387
-	opLDL = 0x983
-	opP2R = 0x803
-)
-
 // save stores the registers of a probe's place.
 func (e *emitter) save(pl *placement) {
 	e.spill(pl, opSTL, func(c *Control) { c.ReadBar = 0 })

@@ -108,13 +108,6 @@ func (c Control) boards() uint8 {
 	return m
 }
 
-// tells returns the control half with a read barrier, which the next instruction can
-// wait for.
-func (c Control) tells(board uint8) Control {
-	c.ReadBar, c.Stall = board, max(c.Stall, boardStall)
-	return c
-}
-
 // Bits of the control half.
 const (
 	stallPos, yieldPos, writeBarPos, readBarPos, waitPos, reusePos = 105, 109, 110, 113, 116, 122
@@ -175,3 +168,11 @@ func (c Control) String() string {
 	b = append(b, ':', 'S', '0'+c.Stall/10, '0'+c.Stall%10)
 	return string(b)
 }
+
+// unguarded is the first index, behind the scoreboards, of what nothing will tell
+// about: of a store, say, whose registers the code doesn't use again, or of a load
+// that a later one of the same unit stands for. Units are counted from 1.
+const (
+	unguarded = 6
+	units     = 3
+)

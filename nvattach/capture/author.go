@@ -1,8 +1,6 @@
 package capture
 
-import (
-	"nvtrace/traces"
-)
+import "nvtrace/traces"
 
 // author makes a recording's events of images and kernels, and counts them: all that a
 // recording has of them is its work, whoever saw the images.

@@ -1,8 +1,6 @@
 package capture
 
-import (
-	"nvtrace/ptrace/proc"
-)
+import "nvtrace/ptrace/proc"
 
 // kernelKey names a launched kernel.
 type kernelKey struct {

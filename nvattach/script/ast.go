@@ -255,3 +255,36 @@ func (m *mapInfo) words() int {
 	}
 	return 1
 }
+
+// Sizes of maps.
+const (
+	defaultKeys  = 16384
+	fleetingKeys = 1 << 19 // of a map from which keys are deleted: one for each thread that a GPU runs at a time
+	maxMapKeys   = 1 << 24
+	maxKeyBytes  = 128
+	histBuckets  = 66       // below 0, 0, and a power of two each
+	ringBytes    = 1 << 16  // of printf, on each multiprocessor
+	ringName     = "printf" // no name of a map, which begins with "@"
+	stacksName   = "stacks" // likewise
+	maxStacks    = 16384    // different ones
+	textsName    = "texts"  // by their bytes the numbers of texts of the program's memory
+	countName    = "text_count"
+	maxTexts     = 16384 // different ones
+	textBytes    = 64    // of a text, with the zero behind it
+	stackFrames  = 16
+)
+
+// An ArgUse is a place where a program asks for args.NAME.
+type ArgUse struct {
+	Glob string // of the functions
+	Name string
+	Text bool // str(args.NAME)
+	at   span
+	l    *lexer
+}
+
+// A format is that of a printf.
+type format struct {
+	text  string // with every number's size said
+	types []*Type
+}

@@ -30,15 +30,6 @@ func (p *Program) Wants(kind string) (globs []string) {
 // OfMemory reports whether there are probes where memory is allocated or freed.
 func (p *Program) OfMemory() bool { return len(p.Wants("alloc"))+len(p.Wants("free")) > 0 }
 
-// An ArgUse is a place where a program asks for args.NAME.
-type ArgUse struct {
-	Glob string // of the functions
-	Name string
-	Text bool // str(args.NAME)
-	at   span
-	l    *lexer
-}
-
 // Error returns an error about the place.
 func (u *ArgUse) Error(reason string) error { return u.l.errorAt(u.at, "%s", reason) }
 

@@ -7,15 +7,6 @@ import (
 	"nvtrace/nvattach/mapmem"
 )
 
-// maxPrintArgs bounds the values of a printf, as bpf_trace_vprintk does.
-const maxPrintArgs = 12
-
-// A format is that of a printf.
-type format struct {
-	text  string // with every number's size said
-	types []*Type
-}
-
 // printf checks the format of a call against its values.
 func (c *checker) printf(x *call) {
 	lit, ok := x.args[0].(*strLit)

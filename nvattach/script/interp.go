@@ -330,13 +330,6 @@ func (in *interp) expr(x expr) Value {
 	panic(fmt.Sprintf("BUG: expression %T", x))
 }
 
-func truthOf(b bool) Value {
-	if b {
-		return number(1)
-	}
-	return number(0)
-}
-
 func (in *interp) binary(x *binExpr) Value {
 	switch x.op {
 	case "&&":

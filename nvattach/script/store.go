@@ -14,13 +14,6 @@ import (
 	"nvtrace/nvattach/mapmem"
 )
 
-// A Value is a number, or a text.
-type Value struct {
-	N      int64
-	Text   string
-	IsText bool
-}
-
 func number(n int64) Value { return Value{N: n} }
 
 func text(s string) Value { return Value{Text: s, IsText: true} }
@@ -335,4 +328,11 @@ func lhistBucket(n int64, l [3]int64) int {
 		return int((l[1]-l[0])/l[2]) + 1
 	}
 	return int((n-l[0])/l[2]) + 1
+}
+
+func truthOf(b bool) Value {
+	if b {
+		return number(1)
+	}
+	return number(0)
 }

@@ -559,3 +559,6 @@ func names[T any](all []T, name func(*T) string) []string {
 	}
 	return list
 }
+
+// maxPrintArgs bounds the values of a printf, as bpf_trace_vprintk does.
+const maxPrintArgs = 12

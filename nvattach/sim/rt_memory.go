@@ -1,8 +1,6 @@
 package sim
 
-import (
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // The cudaMemcpyKinds.
 const (

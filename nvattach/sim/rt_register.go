@@ -1,8 +1,6 @@
 package sim
 
-import (
-	"maps"
-)
+import "maps"
 
 // registerEntry is the entry by which programs register an image.
 const registerEntry = "__cudaRegisterFatBinary"

@@ -1,8 +1,6 @@
 package agent
 
-import (
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // counts gives out what was counted in a process. Its numbers are the program's word.
 func (p *Process) counts() {

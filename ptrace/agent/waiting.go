@@ -1,8 +1,6 @@
 package agent
 
-import (
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // Waiting is a thread that is in a call of a hooked function whose return is recorded.
 type Waiting struct {

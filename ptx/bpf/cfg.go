@@ -1,8 +1,6 @@
 package bpf
 
-import (
-	"slices"
-)
+import "slices"
 
 // A block is a run of ops with one way in and one way out.
 type block struct {

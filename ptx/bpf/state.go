@@ -1,8 +1,6 @@
 package bpf
 
-import (
-	"slices"
-)
+import "slices"
 
 // A kind is what a register or a stack cell holds.
 type kind uint8
