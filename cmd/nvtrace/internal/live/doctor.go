@@ -64,6 +64,8 @@ type checkup struct {
 // DoctorVerb says what works on this machine, and what to type for the rest.
 func DoctorVerb(e *cli.Env, args, command []string) int {
 	fs := cli.NewFlagSet(e, "doctor", "[FILE...] [-- command]")
+	var asJSON cli.OptString
+	asJSON.RegisterJSON(fs)
 	files, status, ok := cli.ParseAnywhere(fs, args)
 	if !ok {
 		return status
@@ -96,8 +98,11 @@ func DoctorVerb(e *cli.Env, args, command []string) int {
 		files = c.installed()
 	}
 	c.code(e, files)
-	if _, err := fmt.Fprint(e.Stdout, c.text()); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
+	if status := e.Answer(&asJSON, nil, c.report(), func() error {
+		_, err := fmt.Fprint(e.Stdout, c.text())
+		return err
+	}); status != cli.ExitOK {
+		return status
 	}
 	if !c.traces {
 		return cli.ExitDiffers
@@ -433,6 +438,40 @@ func orNone(list []string) string {
 	}
 	slices.Sort(list)
 	return cli.SomeOf(list, 6)
+}
+
+// doctorReport is what doctor says, for programs.
+type doctorReport struct {
+	Findings []doctorFinding `json:"findings"`
+	Works    []doctorWorks   `json:"works"`
+}
+
+type doctorFinding struct {
+	What   string `json:"what"`
+	State  string `json:"state"` // ok; note: not everybody needs it; bad: nothing can be traced
+	Detail string `json:"detail"`
+	Fix    string `json:"fix,omitempty"` // what to type
+}
+
+type doctorWorks struct {
+	Command string `json:"command"`
+	Works   bool   `json:"works"`
+	Why     string `json:"why,omitempty"` // it does not
+}
+
+func (c *checkup) report() *doctorReport {
+	r := &doctorReport{Findings: []doctorFinding{}}
+	for _, f := range c.list {
+		r.Findings = append(r.Findings, doctorFinding{f.what, []string{"ok", "note", "bad"}[f.state], f.detail, f.fix})
+	}
+	c.works(func(yes bool, what, why string) {
+		command, _, _ := strings.Cut(what, "  ")
+		if yes {
+			why = ""
+		}
+		r.Works = append(r.Works, doctorWorks{command, yes, why})
+	})
+	return r
 }
 
 // text is what doctor says.

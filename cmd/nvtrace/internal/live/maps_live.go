@@ -1,7 +1,6 @@
 package live
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
@@ -99,20 +98,20 @@ func liveKind(dev ioctl.Device, lo, hi, off uint64) string {
 }
 
 func (r *liveReport) write(e *cli.Env) error {
-	var buf bytes.Buffer
+	buf := cli.NewPage(e.Stdout)
 	if len(r.Maps) == 0 {
-		fmt.Fprintf(&buf, "pid %d has no device memory mapped\n", r.PID)
+		fmt.Fprintf(buf, "pid %d has no device memory mapped\n", r.PID)
 	}
 	var rows [][]string
 	for _, m := range r.Maps {
 		rows = append(rows, []string{m.Addr, cli.SizeText(m.Size), m.Access, m.Node, m.What})
 	}
 	title := fmt.Sprintf("pid %d: %d mappings, %s, now", r.PID, len(r.Maps), cli.SizeText(r.Bytes))
-	if err := cli.RenderTable(&buf, title, []string{"address", ">size", "access", "node", "what it can be"}, rows); err != nil {
+	if err := cli.RenderTable(buf, title, []string{"address", ">size", "access", "node", "what it can be"}, rows); err != nil {
 		return err
 	}
 	if len(r.Maps) > 0 {
-		fmt.Fprintln(&buf, r.Note)
+		fmt.Fprintln(buf, r.Note)
 	}
 	_, err := e.Stdout.Write(buf.Bytes())
 	return err

@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -195,13 +194,13 @@ func access(prot uint64) string {
 }
 
 func (r *mapReport) write(e *cli.Env) error {
-	var buf bytes.Buffer
+	buf := cli.NewPage(e.Stdout)
 	if len(r.Processes) == 0 {
-		fmt.Fprintf(&buf, "No device memory was mapped %s\n", r.At)
+		fmt.Fprintf(buf, "No device memory was mapped %s\n", r.At)
 	}
 	for i, p := range r.Processes {
 		if i > 0 {
-			fmt.Fprintln(&buf)
+			fmt.Fprintln(buf)
 		}
 		title := fmt.Sprintf("pid %d", p.PID)
 		if p.Name != "" {
@@ -212,7 +211,7 @@ func (r *mapReport) write(e *cli.Env) error {
 		for _, x := range p.Maps {
 			rows = append(rows, []string{x.Addr, cli.SizeText(x.Size), x.Access, x.Node, fmt.Sprint(x.File), x.What, x.about()})
 		}
-		if err := cli.RenderTable(&buf, title, []string{"address", ">size", "access", "node", ">file", "what", "object"}, rows); err != nil {
+		if err := cli.RenderTable(buf, title, []string{"address", ">size", "access", "node", ">file", "what", "object"}, rows); err != nil {
 			return err
 		}
 	}

@@ -345,14 +345,14 @@ func (l *ObjectLog) uvmReport(m Moment, all bool) []treeUVM {
 
 // write prints the report for people.
 func (r *TreeReport) write(e *cli.Env) error {
-	var buf bytes.Buffer
+	buf := cli.NewPage(e.Stdout)
 	title := "Objects " + r.At
 	if r.All {
 		title = "All objects of the recording"
 	}
-	fmt.Fprintf(&buf, "%s\n", title)
+	fmt.Fprintf(buf, "%s\n", title)
 	if len(r.Objects) == 0 {
-		fmt.Fprintf(&buf, "  none\n")
+		fmt.Fprintf(buf, "  none\n")
 	}
 	buf.Write(r.text)
 	var rows [][]string
@@ -362,23 +362,23 @@ func (r *TreeReport) write(e *cli.Env) error {
 		})
 	}
 	if len(rows) > 0 {
-		fmt.Fprintln(&buf)
+		fmt.Fprintln(buf)
 	}
-	if err := cli.RenderTable(&buf, "Totals by kind and place", []string{">objects", ">bytes", ">made", ">peak", ">at", "kind"}, rows); err != nil {
+	if err := cli.RenderTable(buf, "Totals by kind and place", []string{">objects", ">bytes", ">made", ">peak", ">at", "kind"}, rows); err != nil {
 		return err
 	}
 	for i, m := range r.Memory {
 		if i == 0 {
-			fmt.Fprintln(&buf)
+			fmt.Fprintln(buf)
 		}
 		if r.since > 0 {
-			fmt.Fprintf(&buf, "GPU memory of pid %d allocated since %.6f s: %s\n", m.PID, float64(r.since)/1e9, MemoryText(m.Bytes))
+			fmt.Fprintf(buf, "GPU memory of pid %d allocated since %.6f s: %s\n", m.PID, float64(r.since)/1e9, MemoryText(m.Bytes))
 			continue
 		}
-		fmt.Fprintf(&buf, "GPU memory of pid %d: %s, at most %s at %.6f s\n", m.PID, MemoryText(m.Bytes), MemoryText(m.Peak), float64(m.PeakTime)/1e9)
+		fmt.Fprintf(buf, "GPU memory of pid %d: %s, at most %s at %.6f s\n", m.PID, MemoryText(m.Bytes), MemoryText(m.Peak), float64(m.PeakTime)/1e9)
 	}
-	r.writeUVM(&buf)
-	r.writeLeft(&buf)
+	r.writeUVM(&buf.Buffer)
+	r.writeLeft(&buf.Buffer)
 	_, err := e.Stdout.Write(buf.Bytes())
 	return err
 }

@@ -27,13 +27,15 @@ import (
 // ListVerb lists what a probe of the language can be at.
 func ListVerb(e *cli.Env, args, command []string) int {
 	fs := cli.NewFlagSet(e, "list", "[-v] [KIND:GLOB [FILE...] [-- command]]")
+	var asJSON cli.OptString
+	asJSON.RegisterJSON(fs)
 	verbose := fs.Bool("v", false, "list the parameters of functions, too; for code, the files that it is in")
 	names, status, ok := cli.ParseAnywhere(fs, args)
 	if !ok {
 		return status
 	}
 	if len(names) == 0 {
-		return listKinds(e)
+		return listKinds(e, &asJSON)
 	}
 	kind, glob, ok := strings.Cut(names[0], ":")
 	if !ok || glob == "" {
@@ -95,21 +97,21 @@ func ListVerb(e *cli.Env, args, command []string) int {
 	if err == nil && len(l.lines) == 0 {
 		err = l.nothing()
 	}
-	var b bytes.Buffer
-	for _, line := range l.lines {
-		b.WriteString(line + "\n")
-	}
-	if _, werr := e.Stdout.Write(b.Bytes()); werr != nil {
-		return e.Fail(cli.ExitFailed, "%v", werr)
-	}
-	if err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
-	}
-	return cli.ExitOK
+	return e.Answer(&asJSON, err, map[string][]string{"probes": append([]string{}, l.lines...)}, func() error {
+		_, err := io.WriteString(e.Stdout, strings.Join(append(l.lines, ""), "\n"))
+		return err
+	})
+}
+
+// kindDoc is a kind of probes.
+type kindDoc struct {
+	Kind  string `json:"kind"`
+	Of    string `json:"of"` // what stands behind the colon
+	About string `json:"about"`
 }
 
 // listKinds lists the kinds of probes.
-func listKinds(e *cli.Env) int {
+func listKinds(e *cli.Env, asJSON *cli.OptString) int {
 	var b strings.Builder
 	width := 0
 	for _, k := range script.CallKinds {
@@ -122,21 +124,25 @@ func listKinds(e *cli.Env) int {
 			head = strings.Repeat(" ", len(head))
 		}
 	}
+	var kinds []kindDoc
 	for _, k := range script.Kinds {
 		of, _, _ := strings.Cut(k.Of, " ")
-		add(k.Name+":"+of, k.Doc)
+		kinds = append(kinds, kindDoc{k.Name, of, k.Doc})
 	}
 	for _, k := range script.HostKinds {
-		add(k.Name+":"+k.Of, k.Doc)
+		kinds = append(kinds, kindDoc{k.Name, k.Of, k.Doc})
 	}
 	for _, k := range script.CallKinds {
-		add(k.Name+":"+k.Of, k.Doc)
+		kinds = append(kinds, kindDoc{k.Name, k.Of, k.Doc})
+	}
+	for _, k := range kinds {
+		add(k.Kind+":"+k.Of, k.About)
 	}
 	b.WriteString("\nnvtrace list 'kernel:*' -- ./app lists the kernels in a program and its libraries;\nnvtrace list 'api:cuMem*', 'ioctl:*', 'syscall:*' and 'uprobe:libc:*' what there is\nto probe on the host.\n")
-	if _, err := fmt.Fprint(e.Stdout, b.String()); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
-	}
-	return cli.ExitOK
+	return e.Answer(asJSON, nil, map[string][]kindDoc{"kinds": kinds}, func() error {
+		_, err := io.WriteString(e.Stdout, b.String())
+		return err
+	})
 }
 
 // Doc says of a kind of probes what runs there, and with which values.

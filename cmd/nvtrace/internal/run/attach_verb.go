@@ -62,6 +62,9 @@ func AttachVerb(e *cli.Env, args, command []string) int {
 	if !ok {
 		return status
 	}
+	if run.json.Given && (len(names) > 0 || f.any()) {
+		return e.Fail(cli.ExitUsage, "attach --json is for the programs that run: nvtrace attach --list --json; of a recording: --maps=json")
+	}
 	if run.what != "" || list && len(names) == 0 && command == nil && !f.any() && given(fs, "list") {
 		return run.do(e, names)
 	}

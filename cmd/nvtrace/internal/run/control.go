@@ -19,11 +19,13 @@ func given(fs *flag.FlagSet, name string) (ok bool) {
 
 // controlFlags say what is to be done with a probe of a run.
 type controlFlags struct {
+	json cli.OptString // of the list
 	what string
 	id   string // of an attachment, with its run's number before it if there are several runs
 }
 
 func (f *controlFlags) register(fs *flag.FlagSet) {
+	fs.Var(&f.json, "json", "with --list, print the programs that run as JSON, to stdout or with =`FILE` to a file")
 	for name, text := range map[string]string{
 		control.DoDetach:  "end a program of a run on the host: its `ID`, or PID:ID where several runs of nvtrace have some",
 		control.DoDisable: "do not run a program of a run on the host until it is enabled: its `ID`, or PID:ID",
@@ -50,7 +52,7 @@ func (f *controlFlags) do(e *cli.Env, names []string) int {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	if f.what == "" {
-		return listRuns(e, dir, runs)
+		return listRuns(e, dir, runs, &f.json)
 	}
 	of, id, qualified := strings.Cut(f.id, ":")
 	if !qualified {
@@ -80,8 +82,9 @@ func (f *controlFlags) do(e *cli.Env, names []string) int {
 }
 
 // listRuns lists the programs of all runs.
-func listRuns(e *cli.Env, dir string, runs []int) int {
+func listRuns(e *cli.Env, dir string, runs []int, asJSON *cli.OptString) int {
 	var rows [][]string
+	programs := []runningProgram{}
 	for _, pid := range runs {
 		list, err := control.List(dir, pid)
 		if err != nil {
@@ -89,6 +92,7 @@ func listRuns(e *cli.Env, dir string, runs []int) int {
 			continue
 		}
 		for _, a := range list {
+			programs = append(programs, runningProgram{fmt.Sprintf("%d:%d", pid, a.ID), a.Program, a.Section, a.State, append([]string{}, a.Places...)})
 			places := strings.Join(a.Places, ", ")
 			if len(a.Places) > 3 {
 				places = fmt.Sprintf("%s and %d more", strings.Join(a.Places[:3], ", "), len(a.Places)-3)
@@ -99,11 +103,19 @@ func listRuns(e *cli.Env, dir string, runs []int) int {
 			rows = append(rows, []string{fmt.Sprintf("%d:%d", pid, a.ID), a.Program, a.Section, a.State, places})
 		}
 	}
-	if len(rows) == 0 {
-		e.Notice("no run of nvtrace has programs on the host")
-	}
-	if err := cli.RenderTable(e.Stdout, "", []string{"ID", "program", "section", "state", "runs at"}, rows); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
-	}
-	return cli.ExitOK
+	return e.Answer(asJSON, nil, map[string][]runningProgram{"programs": programs}, func() error {
+		if len(rows) == 0 {
+			e.Notice("no run of nvtrace has programs on the host")
+		}
+		return cli.RenderTable(e.Stdout, "", []string{"ID", "program", "section", "state", "runs at"}, rows)
+	})
+}
+
+// runningProgram is a program of a run, for programs.
+type runningProgram struct {
+	ID      string   `json:"id"`
+	Program string   `json:"program"`
+	Section string   `json:"section"`
+	State   string   `json:"state"`
+	Places  []string `json:"places"`
 }

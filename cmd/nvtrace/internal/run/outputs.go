@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -405,12 +404,12 @@ func (o *outputs) summarise() error {
 		return o.e.WriteJSON(o.e.Stderr, o.names.json, o.log.WithAPI(report))
 	}
 	report.Notes = slices.DeleteFunc(report.Notes, outcome.IsNote) // they are said by who has found them
-	// It keeps the first error.
-	w := bufio.NewWriter(o.e.Stderr)
+	w := cli.NewPage(o.e.Stderr)
 	if o.log.Nothing(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be
 		_ = o.layout().WriteTail(w, report)
 	} else {
 		_ = o.log.WriteReport(w, report, o.layout())
 	}
-	return w.Flush()
+	_, err := o.e.Stderr.Write(w.Bytes())
+	return err
 }

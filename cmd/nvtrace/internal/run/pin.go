@@ -176,8 +176,18 @@ func (p *pinFolder) read() (m *mapmem.Maps, mem *mapmem.HostMemory, done func(),
 
 // PinVerb is "maps pin".
 func PinVerb(e *cli.Env, args []string) int {
-	if len(args) == 1 && args[0] == "ls" {
-		return listPins(e)
+	if len(args) > 0 && args[0] == "ls" {
+		var asJSON cli.OptString
+		flags := cli.NewFlagSet(e, "maps pin ls", "[--json]")
+		asJSON.RegisterJSON(flags)
+		words, status, ok := cli.ParseAnywhere(flags, args[1:])
+		switch {
+		case !ok:
+			return status
+		case len(words) > 0:
+			return e.Fail(cli.ExitUsage, "maps pin ls lists all: leave %q out, or nvtrace maps pin dump %s", words[0], words[0])
+		}
+		return listPins(e, &asJSON)
 	}
 	if len(args) < 2 || args[0] != "set" && len(args) != 2 || args[0] == "set" && len(args) < 3 {
 		return e.Fail(cli.ExitUsage, "maps pin wants ls, dump NAME, set NAME MAP[KEY]=VALUE..., or rm NAME")
@@ -208,37 +218,64 @@ func PinVerb(e *cli.Env, args []string) int {
 	return cli.ExitOK
 }
 
-func listPins(e *cli.Env) int {
-	root, err := owned.Open(pinsDir(e.Getenv))
-	if errors.Is(err, os.ErrNotExist) {
-		return cli.ExitOK
-	}
+// pinned are the maps of a name.
+type pinned struct {
+	Name  string   `json:"name"`
+	Maps  []string `json:"maps"`
+	Error string   `json:"error,omitempty"` // they can't be read
+}
+
+func listPins(e *cli.Env, asJSON *cli.OptString) int {
+	pins, err := allPins(e)
 	if err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
+	}
+	return e.Answer(asJSON, nil, map[string][]pinned{"pins": pins}, func() error {
+		if len(pins) == 0 {
+			e.Notice("no maps are pinned; nvtrace --map-pin NAME --attach probe.o -- command pins those of a run")
+		}
+		for _, p := range pins {
+			if _, err := fmt.Fprintf(e.Stdout, "%-20s %s\n", p.Name, cmp.Or(p.Error, strings.Join(p.Maps, ", "))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func allPins(e *cli.Env) ([]pinned, error) {
+	pins := []pinned{}
+	root, err := owned.Open(pinsDir(e.Getenv))
+	if errors.Is(err, os.ErrNotExist) {
+		return pins, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	defer root.Close()
 	list, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
+		return nil, err
 	}
 	for _, d := range list {
 		p, err := newPinFolder(e.Getenv, d.Name())
 		if err != nil {
 			continue
 		}
+		one := pinned{Name: p.name, Maps: []string{}}
 		m, _, done, err := p.read()
 		if err != nil {
-			fmt.Fprintf(e.Stdout, "%-20s %v\n", p.name, err)
+			one.Error = err.Error()
+			pins = append(pins, one)
 			continue
 		}
-		var names []string
 		for _, x := range m.All {
-			names = append(names, x.Name)
+			one.Maps = append(one.Maps, x.Name)
 		}
 		done()
-		fmt.Fprintf(e.Stdout, "%-20s %s\n", p.name, strings.Join(names, ", "))
+		pins = append(pins, one)
 	}
-	return cli.ExitOK
+	return pins, nil
 }
 
 // dump prints the maps as they are now.

@@ -31,6 +31,8 @@ func ToolVerb(e *cli.Env, args, command []string) int {
 		return e.Fail(cli.ExitFailed, "%s", how)
 	}
 	fs := cli.NewFlagSet(e, "tool", "[NAME [PARAMETER...] [flags of run] -- command [args]] | --source NAME")
+	var asJSON cli.OptString
+	asJSON.RegisterJSON(fs)
 	source := fs.Bool("source", false, "print the program of NAME, to read or to change")
 	names, status, ok := cli.ParseAnywhere(fs, args)
 	if !ok {
@@ -57,7 +59,7 @@ func ToolVerb(e *cli.Env, args, command []string) int {
 		}
 		return e.Fail(cli.ExitFailed, "no command; type: nvtrace tool %s -- command [args]", names[0])
 	}
-	return listTools(e)
+	return listTools(e, &asJSON)
 }
 
 // misplacedTool says how to type the command of a tool that has flags of a run and no "--"; "" if that is not so.
@@ -104,7 +106,7 @@ func runTool(e *cli.Env, name string, parameters, args, command []string) int {
 	return Verb(e, append(words, args...), command)
 }
 
-func listTools(e *cli.Env) int {
+func listTools(e *cli.Env, asJSON *cli.OptString) int {
 	tools := script.Tools()
 	width := 0
 	for i := range tools {
@@ -119,8 +121,18 @@ func listTools(e *cli.Env) int {
 		}
 	}
 	b.WriteString("\nnvtrace tool NAME -- ./app runs one; nvtrace tool --source NAME prints its program.\n")
-	if _, err := fmt.Fprint(e.Stdout, b.String()); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
+	list := make([]toolDoc, 0, len(tools))
+	for i := range tools {
+		list = append(list, toolDoc{tools[i].Name, tools[i].Doc})
 	}
-	return cli.ExitOK
+	return e.Answer(asJSON, nil, map[string][]toolDoc{"tools": list}, func() error {
+		_, err := io.WriteString(e.Stdout, b.String())
+		return err
+	})
+}
+
+// toolDoc is a tool, for programs.
+type toolDoc struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
 }

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -256,6 +257,8 @@ func helpVerb(e *cli.Env, args []string) int {
 
 func versionVerb(e *cli.Env, args, _ []string) int {
 	fs := cli.NewFlagSet(e, "version", "[run.nvt...]")
+	var asJSON cli.OptString
+	asJSON.RegisterJSON(fs)
 	man := fs.Bool("man", false, "print the manual page, for man -l -")
 	shell := fs.String("completion", "", "print the completion for a `SHELL`: bash, zsh or fish")
 	names, status, ok := cli.ParseAnywhere(fs, args)
@@ -272,29 +275,59 @@ func versionVerb(e *cli.Env, args, _ []string) int {
 		}
 		return cli.ExitOK
 	}
-	known := rm.Versions()
-	if _, err := fmt.Fprintf(e.Stdout, "nvtrace %s\ndriver versions known: %d, %s to %s\n", cli.Version, len(known), known[0], known[len(known)-1]); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
-	}
 	if err := e.Inputs(names); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
+	known := rm.Versions()
+	r := &versions{Version: cli.Version, Drivers: driverRange{len(known), known[0].String(), known[len(known)-1].String()}, Recordings: []versionOf{}}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "nvtrace %s\ndriver versions known: %d, %s to %s\n", r.Version, r.Drivers.Known, r.Drivers.First, r.Drivers.Last)
 	for _, name := range names {
-		r, err := traces.Open(name)
+		of, err := versionOfFile(&b, name)
 		if err != nil {
 			return e.Fail(cli.ExitFailed, "%v", err)
 		}
-		driver := "unknown"
-		if r.Header.Driver != "" {
-			driver = cli.DriverText(r.Header.Driver)
-		}
-		fmt.Fprintf(e.Stdout, "%s: recorded by nvtrace %s, driver %s\n", name, cli.Printable(r.Header.Tool), driver)
-		view.WritePlace(e.Stdout, &r.Header)
-		if err := r.Close(); err != nil {
-			return e.Fail(cli.ExitFailed, "%v", err)
-		}
+		r.Recordings = append(r.Recordings, *of)
 	}
-	return cli.ExitOK
+	return e.Answer(&asJSON, nil, r, func() error {
+		_, err := e.Stdout.Write(b.Bytes())
+		return err
+	})
+}
+
+// versions is what version says, for programs.
+type versions struct {
+	Version    string      `json:"version"`
+	Drivers    driverRange `json:"drivers"` // that are known
+	Recordings []versionOf `json:"recordings"`
+}
+
+type driverRange struct {
+	Known int    `json:"known"`
+	First string `json:"first"`
+	Last  string `json:"last"`
+}
+
+type versionOf struct {
+	File   string `json:"file"`
+	Tool   string `json:"tool"`   // nvtrace's version
+	Driver string `json:"driver"` // "" if it is not known
+	Host   string `json:"host,omitempty"`
+}
+
+// versionOfFile describes a recording, for programs and for people.
+func versionOfFile(b *bytes.Buffer, name string) (*versionOf, error) {
+	r, err := traces.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	driver := "unknown"
+	if r.Header.Driver != "" {
+		driver = cli.DriverText(r.Header.Driver)
+	}
+	fmt.Fprintf(b, "%s: recorded by nvtrace %s, driver %s\n", name, cli.Printable(r.Header.Tool), driver)
+	view.WritePlace(b, &r.Header)
+	return &versionOf{name, r.Header.Tool, r.Header.Driver, r.Header.Host}, r.Close()
 }
 
 // MapsVerb is about mappings of device memory, or about pinned maps.

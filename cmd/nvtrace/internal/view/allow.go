@@ -21,6 +21,7 @@ func AllowlistVerb(e *cli.Env, args, command []string) int {
 	rf.Register(fs)
 	fs.StringVar(&format, "format", "text", "`FORMAT` text: what nvtrace check reads; json; seccomp: rules for an OCI or Docker profile; nvproxy: Go maps under gVisor's names")
 	fs.StringVar(&out, "o", "", "write to `FILE` instead of stdout")
+	fs.BoolFunc("json", "as --format=json", func(string) error { format = "json"; return nil })
 	fs.BoolVar(&succeeded, "succeeded", false, "leave out what never succeeded")
 	names, status, ok := cli.ParseAnywhere(fs, args)
 	if !ok {

@@ -196,7 +196,7 @@ func (b *failureBook) describe(e *observe.Event, o *rm.Object) *failure {
 
 // failures returns what was gathered: the most frequent first, then by time.
 func (b *failureBook) failures() []*failure {
-	out := slices.Clone(b.list)
+	out := append([]*failure{}, b.list...) // an empty list is one in JSON, too
 	slices.SortStableFunc(out, func(x, y *failure) int {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.First, y.First))
 	})

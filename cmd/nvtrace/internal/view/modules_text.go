@@ -25,29 +25,29 @@ type modulesView struct {
 // write prints the report. missing says that the kernel that was asked for is in
 // no image.
 func (v *modulesView) write(w io.Writer, r *modulesReport) (missing bool, err error) {
-	var b bytes.Buffer
-	r.writeState(&b)
+	b := cli.NewPage(w)
+	r.writeState(&b.Buffer)
 	if v.why != "" {
-		missing = !r.writeWhy(&b, v)
+		missing = !r.writeWhy(&b.Buffer, v)
 		_, err := w.Write(b.Bytes())
 		return missing, err
 	}
-	if err := cli.RenderTable(&b, "", []string{
+	if err := cli.RenderTable(b, "", []string{
 		"image", "format", ">size", "PTX for", "SASS for", ">kernels", ">launched", ">loads", ">failed", "function", "called by", "process", ">first", "handle",
 	}, r.rows()); err != nil {
 		return false, err
 	}
 	for _, m := range r.Images {
 		if m.Missing != "" {
-			fmt.Fprintf(&b, "%.12s: %s\n", m.SHA256, cli.Printable(m.Missing))
+			fmt.Fprintf(b, "%.12s: %s\n", m.SHA256, cli.Printable(m.Missing))
 		}
 		for _, s := range m.Replaced {
-			fmt.Fprintf(&b, "%.12s: the driver was given %.12s instead\n", m.SHA256, s)
+			fmt.Fprintf(b, "%.12s: the driver was given %.12s instead\n", m.SHA256, s)
 		}
 	}
 	if v.kernels {
 		for _, m := range r.Images {
-			if err := cli.RenderTable(&b, fmt.Sprintf("%.12s", m.SHA256), []string{
+			if err := cli.RenderTable(b, fmt.Sprintf("%.12s", m.SHA256), []string{
 				"code", ">regs", ">stack", ">shared", "params", "launched", "kernel",
 			}, m.kernelRows()); err != nil {
 				return false, err
@@ -55,13 +55,13 @@ func (v *modulesView) write(w io.Writer, r *modulesReport) (missing bool, err er
 		}
 	}
 	if r.More > 0 {
-		fmt.Fprintf(&b, "… and %s of images that are not listed\n", cli.Counted(uint64(r.More), "load"))
+		fmt.Fprintf(b, "… and %s of images that are not listed\n", cli.Counted(uint64(r.More), "load"))
 	}
 	if r.Captured != nil {
-		fmt.Fprintf(&b, "captured: %s\n", cli.Printable(r.Captured.String()))
+		fmt.Fprintf(b, "captured: %s\n", cli.Printable(r.Captured.String()))
 	}
 	for _, n := range r.Notes {
-		(&Layout{rows: DefaultRows, all: "nvtrace report --rows 0 lists them"}).writeNote(&b, "", n)
+		(&Layout{rows: DefaultRows, all: "nvtrace report --rows 0 lists them"}).writeNote(b, "", n)
 	}
 	_, err = w.Write(b.Bytes())
 	return false, err
