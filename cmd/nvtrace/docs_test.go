@@ -315,7 +315,7 @@ func (p *docPage) run(t *testing.T, blocks []docBlock) {
 			r.out, r.status = filepath.Join(dir, fmt.Sprint(".out", len(results))), filepath.Join(dir, fmt.Sprint(".status", len(results)))
 			line := simulated(c.text, p.flags)
 			if b.has("running") {
-				line = strings.NewReplacer("PID", "$PID", "$(pgrep -x app)", "$PID", "$(pgrep -nf train.py)", "$PID").Replace(line)
+				line = strings.NewReplacer("PID", "$PID", "$(pgrep -x app)", "$PID", "$(pgrep -of train.py)", "$PID").Replace(line)
 			}
 			fmt.Fprintf(&sh, "{ %s\n} >%s 2>&1; echo $? >%s\n", line, r.out, r.status)
 			results = append(results, r)

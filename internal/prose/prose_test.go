@@ -9,9 +9,6 @@ import (
 	"testing"
 )
 
-// mostOld is how many pages are still to be rewritten.
-const mostOld = 1
-
 // TestCheck: what is found, and what is not.
 func TestCheck(t *testing.T) {
 	words := func(n int) string { return strings.TrimSpace(strings.Repeat("word ", n)) + "." }
@@ -42,25 +39,14 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestPages: every page begins with a title, and has no sentence or line that is too long,
-// but for the pages that testdata/old.txt lists: those are still to be rewritten, and none is
-// added to them. A page of the list that has become right must leave it.
+// TestPages: every page begins with a title, and has no sentence or line that is too long.
 func TestPages(t *testing.T) {
-	const root, list = "../..", "testdata/old.txt"
+	const root = "../.."
 	pages, err := filepath.Glob(root + "/docs/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages: %v", err)
 	}
-	pages = append(pages, root+"/README.md", root+"/nvattach/script/README.md")
-	b, err := os.ReadFile(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := strings.Fields(string(b))
-	if len(old) > mostOld {
-		t.Errorf("%s has %d pages; %d may be there", list, len(old), mostOld)
-	}
-	for _, file := range pages {
+	for _, file := range append(pages, root+"/README.md", root+"/nvattach/script/README.md") {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -69,21 +55,10 @@ func TestPages(t *testing.T) {
 		if !strings.HasPrefix(string(b), "# ") {
 			t.Errorf("%s does not begin with a title", name)
 		}
-		found := Check(string(b))
-		at := slices.Index(old, name)
-		if at >= 0 {
-			old = slices.Delete(old, at, at+1)
-		}
-		switch {
-		case at >= 0 && len(found) == 0:
-			t.Errorf("%s has nothing that is too long any more: take it out of %s, and lower mostOld", name, list)
-		case at < 0 && len(found) > 0:
+		if found := Check(string(b)); len(found) > 0 {
 			t.Errorf("%s has %d sentences or lines that are too long. At most %d words and %d columns:\n%s",
 				name, len(found), MaxWords, MaxColumns, lines(found))
 		}
-	}
-	if len(old) > 0 {
-		t.Errorf("%s has pages that are not there: %v", list, old)
 	}
 }
 
