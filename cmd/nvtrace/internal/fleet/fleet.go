@@ -29,6 +29,7 @@ type Fleet struct {
 	clocks  map[string]*clock // by boot
 	order   []string          // of boots, as they came
 	base    int64             // the earliest beginning of a recording
+	now     int64             // up to when they were read; 0: they are whole
 	more    uint64            // collectives that found no room
 	unknown uint64            // collectives on communicators whose ids are not known
 	facts   map[string]map[string][]int

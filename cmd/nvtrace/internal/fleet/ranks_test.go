@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -12,7 +13,9 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"nvtrace/cmd/nvtrace/internal/fleet"
 	"nvtrace/internal/need"
@@ -144,4 +147,71 @@ func TestPlanted(t *testing.T) {
 			t.Errorf("%q: not found", tt.fault)
 		}
 	}
+	t.Run("watch", j.watch)
+}
+
+// watch has a rank not join a collective: who watches is told while the job hangs.
+func (j *job) watch(t *testing.T) {
+	const ranks, rank = 4, 2
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	watch := exec.CommandContext(ctx, j.nvtrace, "fleet", "watch", "--json", "--hang", "1s", "--every", "200ms", dir)
+	out, err := watch.StdoutPipe()
+	if err == nil {
+		err = watch.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range ranks {
+		cmd := exec.CommandContext(ctx, j.nvtrace, "--sim", "-q", "--api", "-o", filepath.Join(dir, "run.%r.nvt"), "--", j.train, dir, "30", "missing", strconv.Itoa(rank), "10")
+		cmd.WaitDelay = 20 * time.Second
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", i), fmt.Sprintf("WORLD_SIZE=%d", ranks))
+		all.Go(func() { _ = cmd.Run() }) // it hangs until it is ended
+	}
+	lines := json.NewDecoder(out)
+	told := false
+	for {
+		var line struct {
+			fleet.Change
+			Report *fleet.Report
+		}
+		if err := lines.Decode(&line); err != nil {
+			t.Errorf("the report at the end is missing: %v", err)
+			break
+		}
+		if r := line.Report; r != nil {
+			if len(r.Ranks) != ranks {
+				t.Errorf("%d ranks at the end", len(r.Ranks))
+			}
+			break
+		}
+		x := line.Finding
+		if x.Kind != fleet.Hang || line.State != fleet.Begun || told {
+			t.Logf("%s %s %s %v", line.State, x.Kind, x.Cause, x.Ranks) // a busy machine's ranks may be slow at first
+			continue
+		}
+		if x.Cause != "missing enter" || !slices.Equal(x.Ranks, []int{rank}) {
+			continue // one rank has come to a collective, and others get no processor
+		}
+		told = true
+		at, err := time.Parse(time.RFC3339, line.Time)
+		since, err2 := time.Parse(time.RFC3339, x.At)
+		if err := errors.Join(err, err2); err != nil {
+			t.Error(err)
+		}
+		t.Logf("told %v after the first rank began to wait", at.Sub(since))
+		if err := watch.Process.Signal(syscall.SIGTERM); err != nil { // it prints the report
+			t.Fatal(err)
+		}
+	}
+	if !told {
+		t.Error("the hang was not told")
+	}
+	cancel()
+	all.Wait()
+	_ = watch.Wait()
 }

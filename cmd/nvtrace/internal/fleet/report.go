@@ -97,6 +97,9 @@ func (f *Fleet) Report() *Report {
 		r.Clocks = append(r.Clocks, ClockReport{c.host, int64(c.offset), c.drift * 1e9, c.errorOf, c.pairs})
 	}
 	f.mismatches(r)
+	if f.now != 0 && !r.Ended() { // it goes on though nobody calls anything
+		last = f.now
+	}
 	hung := f.hangs(r, last)
 	f.slow(r, hung)
 	f.differing(r)

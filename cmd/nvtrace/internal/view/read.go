@@ -3,6 +3,7 @@ package view
 import (
 	"bufio"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -78,11 +79,25 @@ func FleetVerb(e *cli.Env, args, command []string) int {
 	if len(args) > 0 && args[0] == "report" {
 		return fleetReport(e, args[1:], command)
 	}
+	if len(args) > 0 && args[0] == "watch" {
+		return fleetWatch(e, args[1:], command)
+	}
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		return e.Fail(cli.ExitUsage, "fleet %q: want fleet report", args[0])
+		return e.Fail(cli.ExitUsage, "fleet %q: want fleet report or fleet watch", args[0])
 	}
 	return fleetReport(e, args, command)
 }
+
+// registerFleet defines the flags of comparing ranks.
+func registerFleet(fs *flag.FlagSet, o *fleet.Options) {
+	fs.DurationVar(&o.Hang, "hang", 5*time.Second, "a collective that a rank has not come to, or that is not over, `TIME` after another rank came to it is a hang, if it is also five times the longest time between collectives")
+	fs.Float64Var(&o.Share, "share", 0.1, "a rank is slow that the others wait for in this `PART` of the time at least")
+}
+
+// badFleet says what is wrong with them.
+const badFleet = "--hang wants a time, and --share a part of 1 above 0"
+
+func fleetOK(o *fleet.Options) bool { return o.Hang > 0 && o.Share > 0 && o.Share < 1 }
 
 // fleetReport compares the recordings of a job's ranks.
 func fleetReport(e *cli.Env, args, command []string) int {
@@ -92,16 +107,15 @@ func fleetReport(e *cli.Env, args, command []string) int {
 	fs := cli.NewFlagSet(e, "fleet", "report [flags] DIR|run.nvt...")
 	rf.Register(fs)
 	asJSON.RegisterJSON(fs)
-	fs.DurationVar(&o.Hang, "hang", 5*time.Second, "a collective that a rank has not come to, or that is not over, `TIME` after another rank came to it is a hang, if it is also five times the longest time between collectives")
-	fs.Float64Var(&o.Share, "share", 0.1, "a rank is slow that the others wait for in this `PART` of the time at least")
+	registerFleet(fs, &o)
 	words, status, ok := cli.ParseAnywhere(fs, args)
 	switch {
 	case !ok:
 		return status
 	case len(words) == 0 || command != nil:
 		return e.Fail(cli.ExitUsage, "fleet report wants the recordings of a job's ranks, or their folder: nvtrace fleet report DIR")
-	case o.Hang <= 0 || o.Share <= 0 || o.Share >= 1:
-		return e.Fail(cli.ExitUsage, "--hang wants a time, and --share a part of 1 above 0")
+	case !fleetOK(&o):
+		return e.Fail(cli.ExitUsage, badFleet)
 	}
 	names, err := fleet.Recordings(words)
 	if err != nil {

@@ -1,0 +1,158 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/fleet"
+)
+
+// fleetWatch compares the ranks of a job while it runs: by recordings that are still written.
+func fleetWatch(e *cli.Env, args, command []string) int {
+	w := watching{e: e}
+	fs := cli.NewFlagSet(e, "fleet", "watch [flags] DIR|run.nvt...")
+	w.read.Register(fs)
+	registerFleet(fs, &w.opts)
+	asJSON := fs.Bool("json", false, "print each change as a line of JSON, and the report at the end as one")
+	every := fs.Duration("every", 2*time.Second, "look each `TIME`")
+	words, status, ok := cli.ParseAnywhere(fs, args)
+	switch {
+	case !ok:
+		return status
+	case len(words) == 0 || command != nil:
+		return e.Fail(cli.ExitUsage, "fleet watch wants the folder where a job's ranks put their recordings: nvtrace fleet watch DIR")
+	case !fleetOK(&w.opts):
+		return e.Fail(cli.ExitUsage, badFleet)
+	case *every <= 0:
+		return e.Fail(cli.ExitUsage, "--every wants a time above 0")
+	}
+	w.words, w.json = words, *asJSON
+	for _, name := range words {
+		if _, err := os.Stat(name); err != nil {
+			return e.Fail(cli.ExitFailed, "%v", err)
+		}
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	defer signal.Stop(signals)
+	for {
+		began := time.Now()
+		r := w.look(began)
+		if err := w.tell(r, began); err != nil {
+			return e.Fail(cli.ExitFailed, "%v", err)
+		}
+		if r != nil && r.Ended() {
+			break
+		}
+		// Reading takes no more than half of a processor's time.
+		pause := time.After(max(*every-time.Since(began), time.Since(began)))
+		select {
+		case <-signals:
+		case <-pause:
+			continue
+		}
+		break
+	}
+	return w.end()
+}
+
+// watching is a job that is watched.
+type watching struct {
+	e     *cli.Env
+	read  cli.ReadFlags
+	opts  fleet.Options
+	words []string
+	json  bool
+
+	sizes map[string]int64 // of recordings, as they were read
+	all   *fleet.Fleet     // nil: there was none
+	watch fleet.Watch
+	last  *fleet.Report
+}
+
+// look reads the recordings as far as they are written, if they have grown; nil: there are none. Nothing that is in
+// them by now was left out, but what nvtrace had not written yet.
+func (w *watching) look(now time.Time) *fleet.Report {
+	names, err := fleet.Recordings(w.words)
+	if err != nil { // there may be some later
+		return w.last
+	}
+	sizes := make(map[string]int64)
+	for _, name := range names {
+		if st, err := os.Stat(name); err == nil && st.Size() > 0 {
+			sizes[name] = st.Size()
+		}
+	}
+	if w.all == nil || !maps.Equal(sizes, w.sizes) {
+		all, n := fleet.New(&w.opts), 0
+		for _, name := range names {
+			if sizes[name] > 0 && addRank(w.e, all, &w.read, name) == nil { // an error: its beginning is not written yet
+				n++
+			}
+		}
+		if n == 0 {
+			return w.last
+		}
+		w.all, w.sizes = all, sizes
+	}
+	w.all.At(now)
+	w.last = w.all.Report()
+	return w.last
+}
+
+// tell prints what has changed.
+func (w *watching) tell(r *fleet.Report, now time.Time) error {
+	if r == nil {
+		return nil
+	}
+	for _, c := range w.watch.Next(r, now) {
+		var err error
+		if w.json {
+			err = json.NewEncoder(w.e.Stdout).Encode(&c)
+		} else {
+			err = w.print(&c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watching) print(c *fleet.Change) error {
+	x := &c.Finding
+	text := fmt.Sprintf("%s, since %s: %s", x.Cause, x.At, x.Text)
+	if c.State == fleet.Over {
+		text = fmt.Sprintf("over: %s (%s)", x.Cause, strings.Join(x.Files, " "))
+	}
+	_, err := fmt.Fprintf(w.e.Stdout, "%s  %-8s  %s\n", c.Time, x.Kind, cli.Printable(text))
+	return err
+}
+
+// end prints the report of all.
+func (w *watching) end() int {
+	if w.last == nil {
+		return w.e.Fail(cli.ExitFailed, "there were no recordings")
+	}
+	var err error
+	if w.json {
+		err = json.NewEncoder(w.e.Stdout).Encode(map[string]*fleet.Report{"report": w.last})
+	} else {
+		err = w.last.Write(w.e.Stdout)
+	}
+	switch {
+	case err != nil:
+		return w.e.Fail(cli.ExitFailed, "%v", err)
+	case w.watch.Found() || w.last.Found():
+		return cli.ExitDiffers
+	}
+	return cli.ExitOK
+}
