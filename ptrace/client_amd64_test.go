@@ -442,6 +442,8 @@ func (idleInjector) Uninterrupted(*Task) bool                    { return false 
 func (idleInjector) Detour(*Task, uint64) (Detour, error)        { return Detour{}, errors.ErrUnsupported }
 func (idleInjector) Covers(*Task, uint64) bool                   { return false }
 func (idleInjector) Confine(*Task, func(uint64, ...uint64) bool) {}
+func (idleInjector) Room() []Span                                { return nil }
+func (idleInjector) Holds(*Task, uint64, uint64) bool            { return false }
 func (idleInjector) Stubs() ReturnStubs                          { return ReturnStubs{} }
 
 // TestExemptPage: calls from the page are not seen, those beside it are.

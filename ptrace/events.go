@@ -128,10 +128,23 @@ func (tr *tracer) enter(t *Task, at place) {
 // internal deals with a call that the supervisor stops at for its own sake. It returns false if nobody else
 // wants it.
 func (tr *tracer) internal(t *Task, at place) bool {
-	if strings.HasPrefix(t.call.Name(), "clone") {
+	switch name := t.call.Name(); {
+	case strings.HasPrefix(name, "clone"):
 		tr.keepTraced(t)
-	} else {
+	case name == "seccomp" || name == "prctl":
 		tr.confines(t, at)
+	case tr.reserves(t):
+		var r Regs
+		if t.getRegs(&r) == 0 {
+			r.refuse(unix.ENOMEM)
+			t.setRegs(&r) // fails if it has died
+		}
+		tr.resume(t, 0)
+		return false
+	}
+	if tr.o.Injector != nil && t.call.IP-ExemptPage < pageSize {
+		tr.resume(t, 0)
+		return false
 	}
 	for _, s := range slices.Backward(t.Proc.sets) {
 		if class, ok := s.match.match(&t.call); ok {

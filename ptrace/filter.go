@@ -44,6 +44,7 @@ const (
 	Equal Op = iota
 	NotEqual
 	LessEqual
+	GreaterEqual
 )
 
 // Action is what a filter does with a call that a rule matches.
@@ -140,7 +141,7 @@ func (r *Rule) check() error {
 		if a.Arg < 0 || a.Arg > 5 {
 			return fmt.Errorf("argument %d: there are 0 to 5", a.Arg)
 		}
-		if a.Op > LessEqual {
+		if a.Op > GreaterEqual {
 			return fmt.Errorf("argument %d: unknown comparison %d", a.Arg, a.Op)
 		}
 	}
@@ -276,7 +277,7 @@ func block(rules []*Rule, a Action, exempt bool) Program {
 		}
 		code = append(code, Insn{opRet, 0, 0, uint32(a) | uint32(r.Class)})
 		for i := range code { // resolve failNext: to the instruction behind this rule
-			if code[i].Code == opJeq || code[i].Code == opJgt {
+			if code[i].Code == opJeq || code[i].Code == opJgt || code[i].Code == opJge {
 				left := uint8(len(code) - i - 1)
 				if code[i].Jt == failNext {
 					code[i].Jt = left
@@ -325,6 +326,8 @@ func (m *ArgMatch) code() Program {
 		lo = append(lo, Insn{opJeq, failNext, 0, v})
 	case LessEqual:
 		lo = append(lo, Insn{opJgt, failNext, 0, v})
+	case GreaterEqual:
+		lo = append(lo, Insn{opJge, 0, failNext, v})
 	}
 	if m.Low {
 		return lo
@@ -342,6 +345,8 @@ func (m *ArgMatch) code() Program {
 		hi = append(hi, Insn{opJeq, 0, done, v})
 	case LessEqual:
 		hi = append(hi, Insn{opJgt, failNext, 0, v}, Insn{opJeq, 0, done, v})
+	case GreaterEqual:
+		hi = append(hi, Insn{opJgt, done + 1, 0, v}, Insn{opJeq, 0, failNext, v})
 	}
 	return append(hi, lo...)
 }

@@ -1,6 +1,10 @@
 package ptrace
 
-import "golang.org/x/sys/unix"
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 // An Injector has code of its own in the traced processes, in memory at [ExemptPage] and
 // elsewhere. It answers for what only that code's owner can know. Its methods are called
@@ -28,6 +32,12 @@ type Injector interface {
 	// its own. allows says whether all of the program's filters will allow a call, compare [Task.Allows]. What the
 	// Injector's code does without being asked must be among that when Confine returns.
 	Confine(t *Task, allows func(nr uint64, args ...uint64) bool)
+	// Room is where the Injector's memory may lie, in every program, but for code near the program's own. It is
+	// called once, before anything is traced.
+	Room() []Span
+	// Holds is asked about a call of the program's that would change what is mapped at some of size bytes at addr,
+	// near that room. If it returns true, as some of that is the Injector's, the call fails with ENOMEM.
+	Holds(t *Task, addr, size uint64) bool
 	// Stubs are what there is for returns in such programs, see [Task.Returned]. It is
 	// called once, before anything is traced.
 	Stubs() ReturnStubs
@@ -41,4 +51,62 @@ func (tr *tracer) fault(t *Task, sig unix.Signal) bool {
 	}
 	tr.resume(t, 0)
 	return true
+}
+
+// Memory of an [Injector] in the traced programs is used by code that runs in them: a program that maps something
+// in its place, or takes it away, would end. It has chosen the address by itself, since the kernel never gives
+// out one that is taken, and the kernel may refuse such a call as well (ENOMEM). Only addresses that come near
+// stop: no program is known to use these as a matter of course.
+
+// A Span is a range of addresses: First, up to End.
+type Span struct{ First, End uint64 }
+
+// reservedCalls are those that change what is mapped at an address that the program names.
+var reservedCalls = []struct {
+	names      []string
+	addr, size int
+	fixed      []ArgMatch
+}{
+	{[]string{"mmap"}, 0, 1, []ArgMatch{{Arg: 3, Mask: unix.MAP_FIXED, Value: unix.MAP_FIXED, Low: true}}},
+	{[]string{"mremap"}, 4, 2, []ArgMatch{{Arg: 3, Mask: unix.MREMAP_FIXED, Value: unix.MREMAP_FIXED, Low: true}}},
+	{[]string{"munmap", "mprotect", "pkey_mprotect", "mremap"}, 0, 1, nil},
+	{[]string{"madvise"}, 0, 1, []ArgMatch{ // MADV_DONTNEED, MADV_FREE, MADV_REMOVE; others leave the bytes
+		{Arg: 2, Op: GreaterEqual, Value: unix.MADV_DONTNEED, Low: true}, {Arg: 2, Op: LessEqual, Value: unix.MADV_REMOVE, Low: true},
+	}},
+}
+
+// reservedRules select the calls that may change what lies in spans. A filter can't add, so not the end is
+// compared: either the address lies within a span, or not further below than that is long, or the size is no
+// smaller than the span's.
+func reservedRules(spans []Span) (rules []Rule) {
+	for _, c := range reservedCalls {
+		for _, s := range spans {
+			length := s.End - s.First
+			before := append(slices.Clip(c.fixed), ArgMatch{Arg: c.addr, Op: LessEqual, Value: s.End - 1})
+			near, long := slices.Clip(before), append(slices.Clip(before), ArgMatch{Arg: c.size, Op: GreaterEqual, Value: length})
+			if s.First > length {
+				near = append(near, ArgMatch{Arg: c.addr, Op: GreaterEqual, Value: s.First - length})
+				rules = append(rules, Rule{Names: c.names, Class: ClassInternal, Args: long})
+			}
+			rules = append(rules, Rule{Names: c.names, Class: ClassInternal, Args: near})
+		}
+	}
+	return rules
+}
+
+// reserves reports whether t's call would change memory of the Injector's.
+func (tr *tracer) reserves(t *Task) bool {
+	if tr.o.Injector == nil || t.call.Compat {
+		return false
+	}
+	name, args := t.call.Name(), &t.call.Args
+	for _, c := range reservedCalls {
+		if !slices.Contains(c.names, name) || slices.ContainsFunc(c.fixed, func(m ArgMatch) bool { return !m.matches(args) }) {
+			continue
+		}
+		if addr, size := args[c.addr], args[c.size]; size > 0 && tr.o.Injector.Holds(t, addr, size) {
+			return true
+		}
+	}
+	return false
 }

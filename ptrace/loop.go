@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,7 +96,13 @@ func untracedRule() Rule {
 }
 
 // internalRules select the calls that the supervisor stops at for its own sake.
-func internalRules() []Rule { return append([]Rule{untracedRule()}, confineRules()...) }
+func internalRules(o *Options) []Rule {
+	rules := append([]Rule{untracedRule()}, confineRules()...)
+	if o.Injector != nil {
+		rules = append(rules, reservedRules(o.Injector.Room())...)
+	}
+	return rules
+}
 
 func newTracer(o *Options, h Handler) (*tracer, error) {
 	tr := &tracer{o: o, h: h, log: o.Logger, tasks: map[int]*Task{}, kick: make(chan struct{}, 1)}
@@ -105,7 +112,8 @@ func newTracer(o *Options, h Handler) (*tracer, error) {
 	if o.Injector != nil {
 		tr.stubs = o.Injector.Stubs()
 	}
-	rules := tr.baseRules()
+	internal := internalRules(o)
+	rules := tr.baseRules(internal)
 	err := checkClasses(o.Rules)
 	if err == nil {
 		tr.prog, err = tr.compile(rules)
@@ -116,7 +124,7 @@ func newTracer(o *Options, h Handler) (*tracer, error) {
 	if tr.base, err = newMatcher(rules); err != nil {
 		return tr, err
 	}
-	tr.users, err = newMatcher(rules[len(internalRules()):])
+	tr.users, err = newMatcher(rules[len(internal):])
 	return tr, err
 }
 
@@ -141,8 +149,8 @@ func (tr *tracer) compileExtra() (err error) {
 }
 
 // baseRules are in force in every task.
-func (tr *tracer) baseRules() []Rule {
-	rules := append(internalRules(), tr.o.Rules...)
+func (tr *tracer) baseRules(internal []Rule) []Rule {
+	rules := append(slices.Clip(internal), tr.o.Rules...)
 	if tr.o.ExtraInBase {
 		rules = append(rules, tr.o.ExtraRules...)
 	}

@@ -47,6 +47,8 @@ func (m *ArgMatch) matches(args *[6]uint64) bool {
 		return v == want
 	case NotEqual:
 		return v != want
+	case GreaterEqual:
+		return v >= want
 	default:
 		return v <= want
 	}

@@ -491,6 +491,24 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestFixed: what a program maps, or takes away, at addresses of its own choice does not change memory that the code
+// for probes uses. Its call fails; those beside that memory do not.
+func TestFixed(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "zoo")
+	compile(t, "-O1", "-o", bin, "testdata/fixed.c")
+	r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
+	if status := r.run(bin); status != 7 || r.stdout.String() != "85 refused, 0 wrong\n" {
+		t.Errorf("exit %d, %q", status, r.stdout.String())
+	}
+	const calls = 1 + 86 + 2*5*4
+	if e, n := r.variable("all_entries"), r.variable("all_returns"); e != calls || n != calls {
+		t.Errorf("%d entries, %d returns, want %d", e, n, calls)
+	}
+	if slow, lost := r.tracer.Slow(), r.runner.Losses(); slow != "" || len(lost) > 0 || len(r.said) > 0 {
+		t.Errorf("%s; lost %v; said %q", slow, lost, r.said)
+	}
+}
+
 // TestRoot: a file of a process that has another root is named as it is here, and as the process has it.
 func TestRoot(t *testing.T) {
 	if os.Geteuid() != 0 {

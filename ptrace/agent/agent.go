@@ -35,6 +35,7 @@ type Agent struct {
 	stats   Stats
 	owner   owner
 	counter counter
+	told    bool // of a program that wants to change the agent's memory
 
 	programs *Programs    // of SetPrograms
 	called   []*CallProbe // of SetCallProbes, by number
@@ -59,6 +60,9 @@ func New(o *Options) *Agent {
 	}
 	if a.o.Logger == nil {
 		a.o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if a.o.Say == nil {
+		a.o.Say = func(string) {}
 	}
 	return a
 }

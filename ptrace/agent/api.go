@@ -41,7 +41,9 @@ type Options struct {
 	// Explain, if not nil, is told why a thread has stopped, in a few words, where it did so for
 	// the agent.
 	Explain func(why string)
-	Logger  *slog.Logger // nil discards
+	// Say, if not nil, is told what users are to know of a process, in a line.
+	Say    func(text string)
+	Logger *slog.Logger // nil discards
 }
 
 // Calls says which system calls other than ioctls the agent records.

@@ -130,7 +130,7 @@ func (a *Agent) Confine(t *ptrace.Task, may func(nr uint64, args ...uint64) bool
 		if allows(may).own() && allows(may).bell(unix.SYS_IOCTL) {
 			return
 		}
-		a.o.Logger.Warn("a child of vfork confines itself: calls of functions are not recorded in it until it starts a program", "pid", p.PID)
+		a.o.Say(fmt.Sprintf("process %d, a child of vfork, confines itself: calls of functions are not recorded in it until it starts a program", p.PID))
 		p.manners = manners{noBell, true}
 		p.host.behave(t, p.manners)
 		return
@@ -144,7 +144,7 @@ func (a *Agent) Confine(t *ptrace.Task, may func(nr uint64, args ...uint64) bool
 	a.o.Logger.Debug("a process confines itself", "pid", p.PID, "bell", m.bell, "silent", m.silent)
 	if m.bell == noBell {
 		_ = p.write64(gateAddr, 0) // fails if it has died, too
-		a.o.Logger.Warn("calls of functions are not recorded from here on: "+errNoBell.Error(), "pid", p.PID)
+		a.o.Say(fmt.Sprintf("calls of functions are not recorded in process %d from here on: %v", p.PID, errNoBell))
 	}
 }
 

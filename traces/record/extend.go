@@ -216,7 +216,7 @@ func Handler(o *Options, emit func(*traces.Event)) (ptrace.Handler, error) {
 func newMux(o *Options, emit func(*traces.Event)) (*mux, error) {
 	r := &Recorder{opts: o, emit: emit, stops: newStopCounts(o.Logger)}
 	r.window.init(o.Delay, o.Duration, o.StartOn != nil || o.Await)
-	ao := agent.Options{Bind: r.bind, Record: r.record, Started: r.started, Counted: r.counted, Logger: o.Logger}
+	ao := agent.Options{Bind: r.bind, Record: r.record, Started: r.started, Counted: r.counted, Say: o.Say, Logger: o.Logger}
 	if r.stops != nil {
 		ao.Explain = r.stops.explain
 	}

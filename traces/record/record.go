@@ -63,7 +63,9 @@ type Options struct {
 	Sinks  []Sink
 	// OnFault is told when a sink panicked and was stopped, nil for none.
 	OnFault func(msg string)
-	Logger  *slog.Logger // nil discards
+	// Say is told what users are to know of a traced process, in a line; nil for none.
+	Say    func(text string)
+	Logger *slog.Logger // nil discards
 }
 
 // Result is what a recording came to.

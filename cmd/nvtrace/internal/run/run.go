@@ -168,6 +168,7 @@ func (f *runFlags) run(e *cli.Env, args, command []string) int {
 		}
 	}
 	s.opts.OnFault = func(msg string) { e.Notice("%s", msg) }
+	s.opts.Say = s.opts.OnFault
 	var res record.Result
 	if f.shim == shimOnly {
 		stopQuits()
