@@ -45,6 +45,7 @@ var behaviours = []struct {
 	{"restart", "", 0, 2},
 	{"nanosleep_stop", "", 0, 2},
 	{"untraced", "", 1, 2},
+	{"untraced3", "", 1, 0},
 	{"int80", "x", -1, 1},
 	{"bad_pointer", "", 5, 1},
 	{"undumpable", "", 2, 2},

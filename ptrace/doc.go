@@ -49,9 +49,8 @@
 // job control excepted, before this package can see them; the program gets the
 // default for the others (SIGPIPE, SIGQUIT).
 //
-// A child made by clone with CLONE_UNTRACED is traced nevertheless; one made
-// so by clone3, whose flags no filter can see, escapes, and its matched calls
-// fail. What io_uring does is no system call of its own and not seen.
+// A child made by clone or clone3 with CLONE_UNTRACED is traced nevertheless; clone3,
+// whose flags no filter can see, stops for that. What io_uring does is no system call of its own and not seen.
 //
 // If the tracer is killed and the program is not (NoExitKill, Attach), each thread goes
 // on with its registers, its signals and its signal mask, whatever it was being made to do:

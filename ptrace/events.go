@@ -1,6 +1,7 @@
 package ptrace
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
 
@@ -198,14 +199,36 @@ func isRestart(ret int64) bool {
 	return ret == -512 || ret == -513 || ret == -514 || ret == -516
 }
 
-// keepTraced takes CLONE_UNTRACED away from a call of clone.
+// keepTraced takes CLONE_UNTRACED away from a call of clone, or of clone3, whose flags are the first word of
+// its argument.
 func (tr *tracer) keepTraced(t *Task) {
+	if t.call.Name() == "clone3" {
+		at := t.call.Args[0]
+		flags, ok := t.cloneFlags(at)
+		if ok && flags&unix.CLONE_UNTRACED != 0 && t.setCloneFlags(at, flags&^unix.CLONE_UNTRACED) {
+			t.untraced = at
+		}
+		return
+	}
 	var r unix.PtraceRegs
 	if getRegs(t.TID, &r) != 0 {
 		return
 	}
 	setArg0(&r, &t.call, t.call.Args[0]&^unix.CLONE_UNTRACED)
 	setRegs(t.TID, &r)
+}
+
+// cloneFlags reads what a call of clone3 is to do.
+func (t *Task) cloneFlags(at uint64) (flags uint64, ok bool) {
+	var b [8]byte
+	n, _ := t.ReadMem(at, b[:])
+	return binary.LittleEndian.Uint64(b[:]), n == len(b)
+}
+
+// setCloneFlags changes it. The kernel has read the flags when the child is there.
+func (t *Task) setCloneFlags(at, flags uint64) bool {
+	n, _ := t.WriteMem(at, binary.LittleEndian.AppendUint64(nil, flags))
+	return n == 8
 }
 
 // onFork: t has made a task, which is or will be stopped before its first
@@ -215,6 +238,12 @@ func (tr *tracer) onFork(t *Task, kind stopKind) {
 	msg, e := getEventMsg(t.TID)
 	if e != 0 { // killed
 		return
+	}
+	if at := t.untraced; at != 0 {
+		t.untraced = 0
+		if flags, ok := t.cloneFlags(at); ok {
+			t.setCloneFlags(at, flags|unix.CLONE_UNTRACED)
+		}
 	}
 	tid := int(msg)
 	child := tr.tasks[tid]

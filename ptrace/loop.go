@@ -85,19 +85,22 @@ type waited struct {
 const seizeOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
 	unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACESECCOMP
 
-// untracedRule selects the calls of clone whose child would escape: with the
+// untracedRules select the calls of clone whose child would escape: with the
 // filter, but without a tracer, so that its calls would fail. The flag is taken
-// away. Clone3 has it in memory, where no filter sees it.
-func untracedRule() Rule {
-	return Rule{
-		Names: []string{"clone"}, Compat: true, Class: ClassInternal,
-		Args: []ArgMatch{{Arg: 0, Op: NotEqual, Mask: unix.CLONE_UNTRACED, Low: true}},
+// away. Clone3 has it in memory, where no filter sees it: it always stops.
+func untracedRules() []Rule {
+	return []Rule{
+		{
+			Names: []string{"clone"}, Compat: true, Class: ClassInternal,
+			Args: []ArgMatch{{Arg: 0, Op: NotEqual, Mask: unix.CLONE_UNTRACED, Low: true}},
+		},
+		{Names: []string{"clone3"}, Compat: true, Class: ClassInternal},
 	}
 }
 
 // internalRules select the calls that the supervisor stops at for its own sake.
 func internalRules(o *Options) []Rule {
-	rules := append([]Rule{untracedRule()}, confineRules()...)
+	rules := append(untracedRules(), confineRules()...)
 	if o.Injector != nil {
 		rules = append(rules, reservedRules(o.Injector.Room())...)
 	}

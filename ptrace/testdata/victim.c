@@ -526,6 +526,26 @@ static int untraced(void)
 	return 0;
 }
 
+static int untraced3(void)
+{
+#ifdef SYS_clone3
+	struct { unsigned long long flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls; } args = {CLONE_UNTRACED, .exit_signal = SIGCHLD};
+	pid_t p = syscall(SYS_clone3, &args, sizeof args);
+	if (!p)
+		_exit(untraced_child(0));
+	if (p > 0) {
+		out("status=%x", status_of(p));
+		out(" flags=%x\n", (int)args.flags);
+		return 0;
+	}
+	if (errno != ENOSYS)
+		return 1;
+#endif
+	int r = F();
+	out("none %d\n", r);
+	return 0;
+}
+
 static int int80(void)
 {
 #if defined __x86_64__
@@ -1046,7 +1066,7 @@ static const struct {
 	{"dead_leader_exec", dead_leader_exec}, {"exit_group", exit_group_threads}, {"fork_in_thread", fork_in_thread},
 	{"crowd", crowd}, {"stop_cont", stop_cont}, {"tstp", tstp}, {"stop_threads", stop_threads}, {"sig_queue", sig_queue},
 	{"sig_trap", sig_trap}, {"itimer", itimer}, {"eintr", eintr}, {"restart", restart},
-	{"nanosleep_stop", nanosleep_stop}, {"untraced", untraced}, {"int80", int80}, {"bad_pointer", bad_pointer},
+	{"nanosleep_stop", nanosleep_stop}, {"untraced", untraced}, {"untraced3", untraced3}, {"int80", int80}, {"bad_pointer", bad_pointer},
 	{"trace_me", trace_me}, {"undumpable", undumpable}, {"set_uid", set_uid}, {"orphan", orphan}, {"orphan_forever", orphan_forever},
 	{"kill_self", kill_self}, {"sig_mask", sig_mask}, {"many_forks", many_forks}, {"fork_tree", fork_tree},
 	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"blocked", blocked}, {"tally", tally}, {"tell_group", tell_group}, {"forever", forever}, {"count_keys", count_keys},
