@@ -89,7 +89,7 @@ func bodyForms(q *proof.Program, maps *mapmem.Maps) []bodyForm {
 func (p *Plan) bodyText(q *proof.Program, maps *mapmem.Maps, arch fatbin.Arch, params []fatbin.Param, line string, f bodyForm) (*Body, error) {
 	switch {
 	case q.Report.TextInMemory:
-		return nil, fmt.Errorf("program %s computes where in an instruction's text it reads, for which machine code has no memory: %w", q.Name, ErrNotWoven)
+		return nil, fmt.Errorf("program %s reads the instruction's text at a computed offset, which is possible in PTX only: %w", q.Name, ErrNotWoven)
 	case q.UsesBlocks() != nil:
 		return nil, errBlocks
 	case q.Point.Kind == object.KindRun:

@@ -43,8 +43,8 @@ func TestInnerRefused(t *testing.T) {
 		"number":    {slices.Concat(lookIn(0), tested, asm.Instructions{asm.Add.Imm(asm.R1, 8)}, last), "as if it were a number"},
 		"changed": {slices.Concat(lookIn(0), asm.Instructions{
 			asm.LoadMapPtr(asm.R1, 0).WithReference("outer"), asm.Mov.Reg(asm.R3, asm.R2), asm.Mov.Imm(asm.R4, 0), asm.FnMapUpdateElem.Call(),
-		}, epilogue), "is said before programs run"},
-		"deleted": {slices.Concat(lookIn(0), asm.Instructions{asm.LoadMapPtr(asm.R1, 0).WithReference("outer"), asm.FnMapDeleteElem.Call()}, epilogue), "is said before programs run"},
+		}, epilogue), "are set before programs run"},
+		"deleted": {slices.Concat(lookIn(0), asm.Instructions{asm.LoadMapPtr(asm.R1, 0).WithReference("outer"), asm.FnMapDeleteElem.Call()}, epilogue), "are set before programs run"},
 	} {
 		_, _, r, err := hostRun(t, object.HostEntry, outer(), &fakeThread{}, c.ins)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

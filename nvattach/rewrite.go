@@ -173,7 +173,7 @@ func (r *rewriting) unprobed(names []string, reason string) {
 func (r *rewriting) text(image []byte) error {
 	src := strings.TrimRight(string(image), "\x00")
 	if v := r.o.JIT.Forbidden; v != "" {
-		r.unprobed(fatbin.ScanPTX([]byte(src)).Entries, v+" is set, by which the driver compiles no PTX")
+		r.unprobed(fatbin.ScanPTX([]byte(src)).Entries, v+" is set, so the driver compiles no PTX")
 		return nil
 	}
 	f, w := r.weave(src, &WeaveOptions{Registers: r.o.Registers, Except: r.o.Except})
@@ -372,7 +372,7 @@ func (r *rewriting) passedOver() string {
 func (r *rewriting) containerOf(image []byte, n int, c *fatbin.Container, elf, text int, names []string, fo *fatbin.Options, wo *WeaveOptions) error {
 	switch j := r.o.JIT; {
 	case j.Forced != "" && j.Forbidden != "":
-		r.unprobed(names, j.Forced+" and "+j.Forbidden+" are set, which leave the driver nothing to take")
+		r.unprobed(names, j.Forced+" and "+j.Forbidden+" are set, so the driver accepts neither machine code nor PTX")
 		return nil
 	case j.Forced != "" && text < 0:
 		r.unprobed(names, r.passedOver())
@@ -381,7 +381,7 @@ func (r *rewriting) containerOf(image []byte, n int, c *fatbin.Container, elf, t
 		return r.containerText(image, n, c, text, names, fo, wo)
 	case elf < 0 && text >= 0:
 		if src, err := c.Entries[text].Data(fo); err == nil {
-			r.unprobed(fatbin.ScanPTX(src).Entries, j.Forbidden+" is set, by which the driver compiles no PTX")
+			r.unprobed(fatbin.ScanPTX(src).Entries, j.Forbidden+" is set, so the driver compiles no PTX")
 		}
 		return nil
 	case elf < 0:
@@ -476,7 +476,7 @@ func (r *rewriting) replace(image []byte, n int, c *fatbin.Container, text int, 
 		return nil
 	}
 	if v := r.o.JIT.Forbidden; cubin == nil && v != "" {
-		r.unprobed(entriesOf(w), v+" is set, by which the driver compiles no PTX, and nvtrace has no compiler")
+		r.unprobed(entriesOf(w), v+" is set, so the driver compiles no PTX, and nvtrace has no compiler")
 		return nil
 	}
 	old := &c.Entries[text]

@@ -14,7 +14,7 @@ func Weavable(editor *fatbin.CubinEditor, kernel string) error {
 		return m.err
 	}
 	if s := m.kernel.Special; s != "" {
-		return fmt.Errorf("the kernel begins or ends in a way of its own: %s", s)
+		return fmt.Errorf("the kernel begins or ends in an unusual way: %s", s)
 	}
 	return nil
 }

@@ -307,7 +307,7 @@ func (w *Weaver) Analysis() *Analysis { return w.a }
 // Entry has a body run in each thread that begins the kernel.
 func (w *Weaver) Entry(body *Body, args ...Arg) error {
 	if w.facts.Special != "" {
-		return siteError(0, "the kernel begins or ends in a way of its own: %s", w.facts.Special)
+		return siteError(0, "the kernel begins or ends in an unusual way: %s", w.facts.Special)
 	}
 	i, err := w.first(w.slots > 0 || body.frame > 0)
 	switch {
@@ -500,7 +500,7 @@ func (w *Weaver) untoldAt(i int) Set {
 // copy is one for all of them, so that no argument can be of a place.
 func (w *Weaver) Exits(body *Body, args ...Arg) error {
 	if w.facts.Special != "" {
-		return siteError(-1, "the kernel begins or ends in a way of its own: %s", w.facts.Special)
+		return siteError(-1, "the kernel begins or ends in an unusual way: %s", w.facts.Special)
 	}
 	p := probe{body: body, args: args, atExit: true}
 	var busy, silent, untold Set

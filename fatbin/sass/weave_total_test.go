@@ -103,7 +103,7 @@ func TestTotalsRefused(t *testing.T) {
 		{"two registers", KernelFacts{Registers: 24, MaxRegisters: 26}, NOP(), exit(), "no 3 registers"},
 		{"three, of which the pair would be odd", KernelFacts{Registers: 25, MaxRegisters: 27}, NOP(), exit(), "no 3 registers"},
 		{"an exit that is not known", KernelFacts{Registers: 24, MaxRegisters: 40}, NOP(), strange, "an exit with unknown modifiers"},
-		{"a kernel of its own way", KernelFacts{Registers: 24, MaxRegisters: 40, Special: "x"}, NOP(), exit(), "a way of its own"},
+		{"a kernel of its own way", KernelFacts{Registers: 24, MaxRegisters: 40, Special: "x"}, NOP(), exit(), "an unusual way"},
 	} {
 		w, err := NewWeaver(&Func{Arch: 90, Code: []Word{tt.first, NOP(), tt.last}}, &tt.facts)
 		if err != nil {

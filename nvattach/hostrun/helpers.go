@@ -247,7 +247,7 @@ func (r *Runner) mapOf(in *bpf.Interpreter, arg uint64) (*mapmem.Map, error) {
 			}
 		}
 	}
-	return nil, errors.New("no map")
+	return nil, errors.New("the helper's argument is not a map of the program")
 }
 
 // mapOps gives the helpers of maps their meaning.
@@ -354,7 +354,7 @@ func (r *Runner) recordOps(h map[int32]*bpf.Helper) {
 	h[helper.RingSubmit].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		i := int((a[0] - mapmem.RecordBase) / mapmem.RecordStride)
 		if i >= len(r.held) {
-			return 0, fmt.Errorf("%#x is no record", a[0])
+			return 0, fmt.Errorf("%#x is not a record that the program has reserved", a[0])
 		}
 		r.record(maps[i], mapmem.Record{SM: r.cpu(), Data: r.held[i]})
 		return 0, nil

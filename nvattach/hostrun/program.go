@@ -119,4 +119,5 @@ func (q *Program) Calls(helper int32) bool {
 	return slices.ContainsFunc(q.code.Insns, func(in asm.Instruction) bool { return in.IsBuiltinCall() && int32(in.Constant) == helper })
 }
 
+// Prints reports whether the program may print.
 func (q *Program) Prints() bool { return q.Calls(helper.Print) || q.Calls(helper.VPrint) }

@@ -16,7 +16,7 @@ import (
 // mapOf returns the map of a call.
 func (u *Unit) mapOf(c *bpf.CallInfo) (*mapmem.Map, error) {
 	if c.Map < 0 || c.Map >= len(u.Defs) {
-		return nil, errors.New("the map is not known")
+		return nil, errors.New("the call's map is not known when the program is proven")
 	}
 	x := u.Maps.Of(u.Defs[c.Map])
 	if x == nil {
@@ -28,7 +28,7 @@ func (u *Unit) mapOf(c *bpf.CallInfo) (*mapmem.Map, error) {
 // defOf returns the definition of a call's map, before any has a place.
 func (u *Unit) defOf(c *bpf.CallInfo) (*object.MapDef, error) {
 	if c.Map < 0 || c.Map >= len(u.Defs) {
-		return nil, errors.New("the map is not known")
+		return nil, errors.New("the call's map is not known when the program is proven")
 	}
 	return u.Defs[c.Map], nil
 }
@@ -47,7 +47,7 @@ func (u *Unit) keyed(c *bpf.CallInfo) error {
 func (u *Unit) changeable(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
 	if err == nil && d.Layout() == object.LayoutMaps {
-		err = fmt.Errorf("which maps are in %s is said before programs run, by its definition or --map", d.Name)
+		err = fmt.Errorf("the maps in %s are set before programs run, by its definition or --map", d.Name)
 	}
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (u *Unit) found(c *bpf.CallInfo) bool {
 func (u *Unit) ring(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
 	if err == nil && !d.Ring() {
-		err = fmt.Errorf("map %s has type %s and is no ring buffer", d.Name, d.Type)
+		err = fmt.Errorf("map %s has type %s; the call needs a ring buffer", d.Name, d.Type)
 	}
 	return err
 }
@@ -116,7 +116,7 @@ func (u *Unit) pushed(types ...object.MapType) func(*bpf.CallInfo) error {
 	return func(c *bpf.CallInfo) error {
 		d, err := u.defOf(c)
 		if err == nil && !slices.Contains(types, d.Type) {
-			err = fmt.Errorf("map %s has type %s, to which nothing is pushed", d.Name, d.Type)
+			err = fmt.Errorf("map %s has type %s, which can't be pushed to or popped from", d.Name, d.Type)
 		}
 		return err
 	}
@@ -126,7 +126,7 @@ func (u *Unit) pushed(types ...object.MapType) func(*bpf.CallInfo) error {
 func (u *Unit) stacks(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
 	if err == nil && d.Type != object.MapStackTrace {
-		err = fmt.Errorf("map %s has type %s and holds no stacks", d.Name, d.Type)
+		err = fmt.Errorf("map %s has type %s; the call needs a stack_trace map", d.Name, d.Type)
 	}
 	return err
 }
