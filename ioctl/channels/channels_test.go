@@ -202,11 +202,16 @@ func FuzzScribble(f *testing.F) {
 	for i := range uint64(12) {
 		f.Add(i, uint16(1<<(i%12)))
 	}
-	s, err := snapshot.Load("testdata/queue.snapshot.gz")
-	if err != nil {
-		f.Fatal(err)
+	var snapshots []*snapshot.Snapshot
+	for _, name := range []string{"queue", "rmlaunch"} {
+		s, err := snapshot.Load("testdata/" + name + ".snapshot.gz")
+		if err != nil {
+			f.Fatal(err)
+		}
+		snapshots = append(snapshots, s)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, every uint16) {
+		s := snapshots[seed/6%2]
 		state := seed
 		random := func() uint64 { // splitmix64
 			state += 0x9e3779b97f4a7c15

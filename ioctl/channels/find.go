@@ -15,8 +15,9 @@ type Channel struct {
 	Ring     uint64 // address of the ring
 	Entries  int    // of the ring
 
-	windows []window        // where the process has what is not at the GPU's addresses; nil: all is
-	unfound map[uint64]bool // QMDs that are in none of the process's mappings
+	windows  []window // where the process has what is not at the GPU's addresses; nil: all is
+	unfound  []uint64 // QMDs that are in none of the process's mappings
+	searches int      // for QMDs
 
 	subchannels channel.Subchannels
 	semaphores  map[uint64]bool // pages with semaphores that the last look wanted

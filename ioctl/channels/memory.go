@@ -23,8 +23,9 @@ type Memory interface {
 
 // Process is the memory of a process that runs.
 type Process struct {
-	PID int
-	mem *os.File
+	PID   int
+	mem   *os.File
+	began string // as /proc has it: another process may get the number
 }
 
 // Open makes the memory of a process readable. The error says what to do if reading isn't allowed.
@@ -39,14 +40,20 @@ func Open(pid int) (*Process, error) {
 	case err != nil:
 		return nil, err
 	}
-	return &Process{PID: pid, mem: mem}, nil
+	return &Process{PID: pid, mem: mem, began: proc.Stat(pid, pid, proc.StatStart)}, nil
 }
 
 // Close ends the use of the process's memory.
 func (p *Process) Close() error { return p.mem.Close() }
 
 // Maps implements [Memory].
-func (p *Process) Maps() ([]proc.Mapping, error) { return proc.Maps(p.PID) }
+func (p *Process) Maps() ([]proc.Mapping, error) {
+	maps, err := proc.Maps(p.PID)
+	if err == nil && proc.Stat(p.PID, p.PID, proc.StatStart) != p.began {
+		return nil, fmt.Errorf("process %d has ended", p.PID)
+	}
+	return maps, err
+}
 
 // Read implements [Memory].
 func (p *Process) Read(address uint64, b []byte) error {
@@ -104,6 +111,7 @@ func readLong(m Memory, address uint64) (uint64, error) {
 type space struct {
 	gpu    []proc.Mapping // memory of a GPU (BAR1), or registers: of /dev/nvidiaN
 	system []proc.Mapping // system memory that a GPU reads: of /dev/nvidiactl
+	probes int            // pages in which pieces were looked for
 }
 
 // maxGPUMapping is the size of the largest mapping of /dev/nvidiaN that is searched for rings.

@@ -44,8 +44,12 @@ func (l located) Read(address uint64, b []byte) error { return l.of.read(l.Memor
 
 const (
 	checkedEntries = 8       // of a ring, whose pieces must all be where one of them is believed to be
-	maxPlaces      = 1 << 14 // pages that are looked at for one piece, or one QMD
+	maxPlaces      = 1 << 14 // pages of a mapping that are looked at for one piece, or one QMD
 	leastCommands  = 4       // of a piece that is believed
+
+	// A hostile process has as many of them to be looked for as it likes: these are for all of a process, and of a channel.
+	maxProbes   = 1 << 16 // pages in which pieces may be
+	maxSearches = 16      // QMDs that are looked for
 )
 
 // windowOf looks for the system memory in which the pieces of a ring stand. Its entry index ends where the GPU
@@ -68,6 +72,10 @@ func windowOf(m Memory, s *space, ring uint64, index uint32, entries int) (windo
 	most, alike := 0, 0
 	for i := range s.system {
 		for w := range places(&s.system[i], pieces[0].Address) {
+			if s.probes >= maxProbes {
+				return window{}, false
+			}
+			s.probes += 1 + int(pieces[0].Words>>10)
 			n := 0
 			for _, e := range pieces {
 				if at, ok := w.within(e.Address, 4*uint64(e.Words)); ok && isPiece(m, at, e.Words) {
@@ -127,9 +135,10 @@ func (c *Channel) findQMD(m Memory, address uint64) bool {
 		return false
 	}
 	mapping := proc.At(maps, c.Ring)
-	if mapping == nil || c.unfound[address] {
+	if mapping == nil || c.searches >= maxSearches || slices.Contains(c.unfound, address) {
 		return false
 	}
+	c.searches++
 	var best window
 	found := 0
 	b := make([]byte, channel.MaxQMDSize)
@@ -145,10 +154,7 @@ func (c *Channel) findQMD(m Memory, address uint64) bool {
 		}
 	}
 	if found != 1 {
-		if c.unfound == nil || len(c.unfound) > maxPlaces {
-			c.unfound = map[uint64]bool{}
-		}
-		c.unfound[address] = true
+		c.unfound = append(c.unfound, address)
 		return false
 	}
 	c.windows = append(c.windows, best)

@@ -3,6 +3,7 @@ package channels
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -150,5 +151,38 @@ func TestRmlaunch(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+}
+
+// TestNumberAgain wants a process that has ended not taken for another one that has got its number.
+func TestNumberAgain(t *testing.T) {
+	p, err := Open(os.Getpid())
+	if err != nil {
+		t.Skip(err)
+	}
+	defer p.Close()
+	if _, err := p.Maps(); err != nil {
+		t.Fatal(err)
+	}
+	p.began = "1" // as another one with this number would have begun
+	if maps, err := p.Maps(); err == nil {
+		t.Errorf("%d mappings of another process", len(maps))
+	}
+}
+
+// TestManyPlaces bounds what a process can have looked for: rings without end, of which no piece is anywhere.
+func TestManyPlaces(t *testing.T) {
+	p := ownProgram(t, 0)
+	for i := 0; i+0x3000 <= len(p.b[2]); i += 0x3000 {
+		copy(p.b[2][i:i+8], p.b[2][:8])
+		copy(p.b[2][i+0x2000:i+0x2090], p.b[2][0x2000:0x2090])
+	}
+	for i := range p.b[0] {
+		p.b[0][i] = 0xff
+	}
+	s := spaceOf(p.maps)
+	s.probes = maxProbes - 10
+	if list := findIn(p, &s, &s.gpu[0]); len(list) != 0 || s.probes > maxProbes+1000 {
+		t.Errorf("%d channels, %d probes", len(list), s.probes)
 	}
 }
