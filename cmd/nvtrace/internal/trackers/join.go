@@ -121,7 +121,13 @@ func (j *join) launched(l *Launch) {
 // forget gives up the first n launches of a stream.
 func (j *join) forget(s *stream, n int) {
 	j.counts.Unjoined += uint64(n)
-	s.queue = slices.Delete(s.queue, 0, n)
+	s.drop(n)
+}
+
+// drop takes the first launches away. It moves none of the others: where looks are understood late, there are many.
+func (s *stream) drop(n int) {
+	clear(s.queue[:n])
+	s.queue = s.queue[n:]
 }
 
 // submitted takes in what was found in a channel.
@@ -279,7 +285,7 @@ func (j *join) may(s *stream, l *Launch, x *submission) bool {
 func (j *join) take(s *stream, at int, x *submission) {
 	x.launch = s.queue[at]
 	j.counts.Unjoined += uint64(at)
-	s.queue = slices.Delete(s.queue, 0, at+1)
+	s.drop(at + 1)
 	s.channels[x.Channel], s.synced[x.Channel] = true, true
 	if x.launch.Graph {
 		x.held = true
