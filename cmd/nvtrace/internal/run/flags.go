@@ -79,7 +79,7 @@ func NewFlags(e *cli.Env) *runFlags {
 	f.Set.StringVar(&f.orphans, "orphans", "auto", "processes that outlive the program, `HOW`: wait, kill, detach (with --seccomp=off), or auto: detach with --seccomp=off, otherwise wait and say so")
 	f.Set.StringVar(&f.fast, "fast", "auto", "record ioctls and run host programs inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.Register(f.Set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
-	f.Set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; tracker, kernels and graphs by what the GPU writes to its channels, at no cost to the program, but nvtrace keeps two processors busy and some kernels have no time; probe, kernels by a probe in each, also those in graphs; auto: kernels by trackers where the machine has four processors for each process with a GPU, the rest by events, and by probes in kernels that get programs anyway (--attach, -e); off. Implies --api")
+	f.Set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; tracker, kernels and graphs by what the GPU writes to its channels, at no cost to the program, but nvtrace keeps two processors busy and some kernels have no time; tracker+events, kernels by trackers where there are four processors for each process with a GPU, and the rest by events; probe, kernels by a probe in each, also those in graphs; auto: by events, and by probes in kernels that get programs anyway (--attach, -e); off. Implies --api")
 	f.Set.Var(&f.stacks, "stacks", "record from where calls were made, functions and lines of Python: `CALLS` alloc, free, sync, launch, failed, or names such as cuMemcpy*, by commas; with /N at one call in N, else as often as costs 2 %. Implies --api")
 	f.Set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.Set)
@@ -117,9 +117,9 @@ func (f *runFlags) idle() (err error) {
 func (f *runFlags) implied() error {
 	switch f.gpuTimes {
 	case "off", "auto", "events":
-	case timesByTracker:
+	case timesByTracker, timesByBoth:
 		if f.shim == shimOnly {
-			return errors.New("--interpose=only records images and nothing else; --gpu-times=tracker needs ptrace")
+			return fmt.Errorf("--interpose=only records images and nothing else; --gpu-times=%s needs ptrace", f.gpuTimes)
 		}
 	case timesByProbe:
 		switch {
@@ -131,7 +131,7 @@ func (f *runFlags) implied() error {
 			return errors.New("--interpose=only records images and nothing else; --gpu-times=probe needs ptrace")
 		}
 	default:
-		return fmt.Errorf("--gpu-times=%s: want auto, events, tracker, probe or off", f.gpuTimes)
+		return fmt.Errorf("--gpu-times=%s: want auto, events, tracker, tracker+events, probe or off", f.gpuTimes)
 	}
 	if f.gpuTimes == "off" && !f.stacks.given() {
 		return nil
@@ -150,6 +150,9 @@ const timesByProbe = "probe"
 
 // timesByTracker is the value by which they are timed by what GPUs write to channels.
 const timesByTracker = "tracker"
+
+// timesByBoth is the value by which kernels are timed in this way where there are processors for it, and all else by events.
+const timesByBoth = "tracker+events"
 
 // stamps returns the object whose programs note when launches began and ended; nil: they are not
 // noted.

@@ -116,7 +116,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		t := trackers.New(r, s.f.pid() == 0)
 		o.Submitted, o.Driver = t.Record, t.Begin
 		list = append(list, t.Extension())
-	case s.f.gpuTimes == "auto" && !s.f.attach.any():
+	case s.f.gpuTimes == timesByBoth:
 		t := trackers.NewBeside(r, s.f.pid() == 0)
 		o.Submitted, o.NoKernels = t.Record, t.Chooses
 		list = append(list, t.Extension())
