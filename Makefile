@@ -173,6 +173,7 @@ ci: deps-ptxas deps-nvdisasm deps-duckdb testdata-cuda ## what continuous integr
 	NVTRACE_REQUIRE=$$require NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo docs
 	NVTRACE_PTXAS=$(PTXAS) $(MAKE) fuzz FUZZ_BUILD= FUZZTIME=1000x FUZZTIME_SLOW=100x
+	NVTRACE_BARE_FLAGS=-short $(MAKE) test-bare
 
 docs: all ## make the site of docs/ in bin/site, with the reference and the tools as bin/nvtrace has them
 	rm -rf bin/site
