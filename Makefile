@@ -7,6 +7,7 @@ SHELL := /bin/bash
 # and go.mod stays the program's own.
 GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+APIDIFF     := golang.org/x/exp/cmd/apidiff@v0.0.0-20261113113407-e3970619a1a4
 BENCHSTAT   := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
 # ptxas, the oracle of the PTX tests, comes from NVIDIA's wheel on PyPI into .cache (ptx/testdata/ptxas.txt).
@@ -27,7 +28,7 @@ FUZZTIME ?= 30s# or a number of runs: 3000x
 FUZZ_SLOW := FuzzEvents FuzzGrow FuzzMachine FuzzMessage FuzzReports FuzzScribbled
 FUZZTIME_SLOW ?= $(FUZZTIME)
 
-.PHONY: all dist sweep-probes sweep-fleet test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare
+.PHONY: all quick api-diff dist sweep-probes sweep-fleet test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare
 
 all: ## build bin/nvtrace, bin/rminfo and bin/rmlaunch
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -37,6 +38,16 @@ all: ## build bin/nvtrace, bin/rminfo and bin/rmlaunch
 test: ## run the tests (Go and gcc are enough; tests that need more say so when they skip)
 	go test -vet=off -timeout 1h ./...
 	bash ptx/emu/testdata/gpurun/test/test.sh
+
+# The packages of quick know no processes and no GPUs: their tests need nothing but Go.
+QUICK := ./traces ./traces/escape ./traces/ranks ./ioctl ./ioctl/allow ./ioctl/diff ./ioctl/nearest ./rm ./fatbin ./ptx ./nvattach/api \
+  ./nvattach/helper ./nvattach/nccl ./nvattach/values ./cmd/nvtrace/internal/observe ./cmd/nvtrace/internal/view ./cmd/nvtrace/internal/objects \
+  ./cmd/nvtrace/internal/look ./cmd/nvtrace/internal/places ./internal/knots ./internal/prose
+quick: ## the tests that take less than a minute in all, for who begins: formats, decoding, tables, reports
+	go test -short $(QUICK)
+
+api-diff: ## what programs that import the public packages notice since commit BASE (HEAD^)
+	bash internal/face/apidiff.sh $(or $(BASE),HEAD^) $(APIDIFF)
 
 # The race detector sees something only where this project's own code starts goroutines: packages are named by
 # that, not by what they import, which has tests of its own. It has each program wait for a second at its end; tests

@@ -23,4 +23,9 @@
 // NVIDIA publishes no description of these formats, other than
 // fatbinary_section.h for the wrapper. The layouts here were measured on
 // containers and cubins that the tools of CUDA 11.8 to 13.5 wrote.
+//
+// # Stability
+//
+// Programs may import this package. Before version 1.0 names may still change; the changelog says
+// which.
 package fatbin

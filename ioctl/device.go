@@ -5,6 +5,11 @@
 // It knows device nodes, requests and the way the driver follows pointers. The
 // names, numbers and layouts are package rm's. It does not know where memory
 // comes from, or where text goes.
+//
+// # Stability
+//
+// Programs may import this package. Before version 1.0 names may still change; the changelog says
+// which. Names of calls, keys of JSON and the form of lines change only by additions.
 package ioctl
 
 import "strings"

@@ -11,4 +11,8 @@
 // where those differ from eBPF in the Linux kernel is in the comments here. The
 // numbers of helpers and map types are the Linux kernel's uapi/linux/bpf.h up to
 // 211 and 33, and bpftime's from 500 and 1500 on; nvtrace's own helpers are 600 and more.
+//
+// # Stability
+//
+// This package, and those below it, are unstable: they are nvtrace's own, and change with any commit.
 package nvattach

@@ -16,7 +16,7 @@ func (p *Plan) joins(d *object.MapDef) bool { return len(p.joined(d)) > 0 }
 // if all of them do nothing with these but add to them, "or" bits in, or make them higher by nvtrace_max,
 // without a look at the result. Each side then has a part of the map of its own, which begins with
 // zeros on the GPU, in the GPU's memory, where changes are fast, and exact on every machine. What is shown is both together,
-// which the host's part becomes whenever the GPU's is read; see [Join].
+// which the host's part becomes whenever the GPU's is read; see [nvtrace/nvattach/hostrun.Join].
 //
 // Values of a hash can't be apart like that: a program that looks a key up learns whether the
 // other side has inserted it.

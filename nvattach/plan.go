@@ -251,7 +251,7 @@ func wanted(globs []string, name string) bool {
 }
 
 // Formats returns the formats of bpf_printk that are known so far, for
-// [Maps.NewPrinter].
+// [mapmem.Maps.NewPrinter].
 func (p *Plan) Formats() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -413,7 +413,7 @@ func (p *Plan) Clocks() bool {
 }
 
 // ReadsMemory reports whether a program in kernels reads memory at addresses of its own, so that
-// [Maps.SetReadable] is to say what there is.
+// [mapmem.Maps.SetReadable] is to say what there is.
 func (p *Plan) ReadsMemory() bool {
 	return slices.ContainsFunc(p.Programs, func(q *proof.Program) bool {
 		return slices.ContainsFunc(q.Report.Helpers, func(n int32) bool {

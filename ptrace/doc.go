@@ -57,4 +57,8 @@
 // see [Task.Syscall]. But breakpoint instructions are in the program's memory: the first
 // thread that comes to one dies of SIGTRAP, unless another process has taken it away
 // ([Options.Planted]).
+//
+// # Stability
+//
+// This package, and those below it, are unstable: they are nvtrace's own, and change with any commit.
 package ptrace

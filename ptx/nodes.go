@@ -10,6 +10,11 @@
 //
 // All facts about the language are from NVIDIA's "Parallel Thread Execution
 // ISA" documents (1.0 to 9.x) and from what ptxas does.
+//
+// # Stability
+//
+// Programs may import this package. Before version 1.0 names may still change; the changelog says
+// which. A file without edits stays the same bytes in any version.
 package ptx
 
 import (

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ReportOptions says how [WriteSites] and [WriteCheck] write. Nil means text
+// ReportOptions says how [WriteSites] and [CheckReport.Write] write. Nil means text
 // about all functions.
 type ReportOptions struct {
 	JSON bool   // one JSON value instead of text

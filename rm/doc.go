@@ -11,4 +11,9 @@
 // modules (rm/facts, with their provenance), packed into one embedded binary.
 // Nothing of it is decoded before a program asks for a version with [Load], and
 // each structure only when it is first looked up.
+//
+// # Stability
+//
+// Programs may import this package. Before version 1.0 names may still change; the changelog says
+// which. Driver versions are added, never taken away.
 package rm

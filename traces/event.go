@@ -5,6 +5,11 @@
 // open file, how long it took. What the bytes mean is package ioctl's business,
 // decided when a recording is read, so that a better table improves old
 // recordings. It imports nothing of nvtrace.
+//
+// # Stability
+//
+// Programs may import this package. Before version 1.0 names may still change; the changelog says
+// which. A recording of any version stays readable.
 package traces
 
 import (

@@ -234,6 +234,19 @@ func TestImportGraph(t *testing.T) {
 	}
 }
 
+// TestTables: one package draws tables, so that all look alike and the library can be replaced.
+func TestTables(t *testing.T) {
+	var users []string
+	for pkg, deps := range parsePolicy(t, policy) {
+		if slices.ContainsFunc(deps, func(d string) bool { return strings.HasPrefix(d, "github.com/olekukonko/") }) {
+			users = append(users, pkg)
+		}
+	}
+	if want := []string{"nvtrace/cmd/nvtrace/internal/cli"}; !slices.Equal(users, want) {
+		t.Errorf("tables are drawn by %q, want %q", users, want)
+	}
+}
+
 // TestPinned: what the build and the tests fetch is told by its hash: Go's modules in
 // go.sum, tools that are run by their version (Go's checksum database), wheels by
 // --require-hashes.

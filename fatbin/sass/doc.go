@@ -6,4 +6,10 @@
 // makes by asking ptxas and nvdisasm (facts/README.md says how), and so does how it is written. A word that the
 // table lacks is carried as it is: [Decode] says false, and everything around it
 // counts as in use.
+//
+// # Stability
+//
+// Programs may import what reads machine code: [Decode], [Inst], [Word], [Analyze]. Before version
+// 1.0 names may still change; the changelog says which. [Weaver] is unstable: it is made for
+// nvtrace's probes.
 package sass

@@ -92,7 +92,7 @@ func (tr *Tracer) mappedDriver(m *dso.Code) *library {
 	return lib
 }
 
-// Mapped is for [capture.Options]: a process has mapped a driver. What must be known
+// Mapped is for [nvtrace/nvattach/capture.Options]: a process has mapped a driver. What must be known
 // of that is found out beside the program, before it is needed.
 func (tr *Tracer) Mapped(pid int, path string, addr, size, off uint64) {
 	if !filepath.IsAbs(path) {

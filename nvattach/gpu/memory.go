@@ -60,7 +60,7 @@ func (m *memory) check(addr uint64, n int) error {
 	return nil
 }
 
-// ReadMem implements [nvattach.Memory].
+// ReadMem implements [mapmem.Memory].
 func (m *memory) ReadMem(addr uint64, buf []byte) error {
 	if err := m.check(addr, len(buf)); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (m *memory) chunk(addr uint64) (c []byte, at uint64, err error) {
 	return c, off - first, nil
 }
 
-// Prefetch implements [nvattach.Prefetcher]: one copy gathers all rows, or parts of them that there
+// Prefetch implements [mapmem.Prefetcher]: one copy gathers all rows, or parts of them that there
 // is room for.
 func (m *memory) Prefetch(addr, stride uint64, width, rows int) {
 	if m.v == nil || width <= 0 || rows <= 0 || m.has(addr, stride, width, rows) || m.flush() != nil {
@@ -179,11 +179,11 @@ const (
 	memoryDevice = 2 // CU_MEMORYTYPE_DEVICE
 )
 
-// WriteMem implements [nvattach.Memory]. The GPU sees it when something else is read, or at the end of
+// WriteMem implements [mapmem.Memory]. The GPU sees it when something else is read, or at the end of
 // the visit.
 func (m *memory) WriteMem(addr uint64, buf []byte) error { return m.write(&m.writes, addr, buf) }
 
-// WriteLate implements [nvattach.Prefetcher]. The GPU sees it at the end of the visit.
+// WriteLate implements [mapmem.Prefetcher]. The GPU sees it at the end of the visit.
 func (m *memory) WriteLate(addr uint64, buf []byte) error { return m.write(&m.late, addr, buf) }
 
 func (m *memory) write(list *[]write, addr uint64, buf []byte) error {

@@ -112,7 +112,7 @@ func (r *Runner) Run(q *Program, c *Call) error {
 func (r *Runner) Losses() []error { return r.lost(true) }
 
 // Faults is Losses without insertions that found no room, for who shows the tables: these say it
-// ([Table.Refused]).
+// ([mapmem.Maps.Refused]).
 func (r *Runner) Faults() []error { return r.lost(false) }
 
 func (r *Runner) lost(refused bool) []error {

@@ -101,7 +101,7 @@ type Call struct {
 	Args     [6]uint64 // integer arguments
 	Addr     uint64    // where the image lies, 0 none or a file
 	Size     int64     // of the image
-	Hash     [2]uint64 // [Hash] of its first Hashed bytes
+	Hash     [2]uint64 // hash of its first Hashed bytes
 	Hashed   int64     // all of Size in ModeCapture, at most [HashPrefix] in ModeObserve
 	Handle   uint64    // module, library, function, context, table; launches and nodes: the function
 	Ret      int64     // the driver's result, a CUresult; in an Image 0

@@ -66,7 +66,7 @@ func (m *HostMemory) WriteMem(addr uint64, buf []byte) error {
 	return nil
 }
 
-// Change is [bpf.Interpreter].Atomic.
+// Change is [nvtrace/ptx/bpf.Interpreter].Atomic.
 func (m *HostMemory) Change(addr uint64, n int, change func(old uint64) uint64) (uint64, error) {
 	word := addr &^ 7
 	if n == 4 || n == 2 || n == 1 {

@@ -49,7 +49,7 @@ type MapOptions struct {
 	// reachable from the GPU at the addresses that they have; nil: none are.
 	Shared *Maps
 	// Join are the host's maps, to which what kernels add to their parts of some is to be added,
-	// see [HostRunner.NewJoin]; nil: none are.
+	// see [nvtrace/nvattach/hostrun.Runner.NewJoin]; nil: none are.
 	Join *Maps
 	// Clock says of the host's maps that clocks are to be compared, also if no program in
 	// kernels asks for the time.
@@ -446,7 +446,7 @@ func (x *Map) Size() uint64 { return x.size }
 func (x *Map) Shared() bool { return x.OfHost }
 
 // Joined reports whether programs on the host and in kernels use the map, only add to it and the like, and
-// each side has a part of its own. The host's becomes the sum, see [Join].
+// each side has a part of its own. The host's becomes the sum, see [nvtrace/nvattach/hostrun.Join].
 func (x *Map) Joined() bool { return len(x.Joins) > 0 }
 
 // Striped reports whether each multiprocessor adds to a copy of its own.

@@ -40,7 +40,7 @@ type Printer struct {
 
 // NewPrinter returns a Printer of what programs print by bpf_printk; formats
 // returns those that are known so far, as the plan does that weaves the programs
-// ([Plan.Formats]).
+// ([nvtrace/nvattach.Plan.Formats]).
 func (m *Maps) NewPrinter(formats func() []string) *Printer {
 	if formats == nil {
 		formats = func() []string { return nil }

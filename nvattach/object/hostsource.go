@@ -10,7 +10,7 @@ import (
 
 // A HostSource is a kind of place on the host that another package has: an event of its own. Objects that are
 // opened with it may have programs in sections that begin with its name; the package runs them
-// when that happens, by [HostRunner.Run], whose HostCall has the context's fields.
+// when that happens, by [nvtrace/nvattach/hostrun.Runner.Run], whose HostCall has the context's fields.
 type HostSource struct {
 	// Section is the first part of the sections' names; what follows behind a slash is
 	// the program's configuration, [HostPoint].Config.

@@ -356,7 +356,7 @@ func (s *Session) AddHost(alloc func(size uint64) ([]byte, error)) (*hostrun.Run
 	return c.host, nil
 }
 
-// SetPlace gives what is shown [nvattach.PrintOptions].Place.
+// SetPlace gives what is shown [mapmem.PrintOptions.Place].
 func (s *Session) SetPlace(place func(addr uint64, returned bool) string) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()

@@ -34,4 +34,9 @@
 // bytes that were never written read as 0. r1 points to the context, or is NULL
 // where there is none; r2 to r5 are not readable. What a program returns is
 // ignored, unless the [Site] asks for it.
+//
+// # Stability
+//
+// Programs may import [Verify], [Assemble] and [Interpreter]. Before version 1.0 names may still
+// change; the changelog says which. The code that is emitted changes with any version.
 package bpf

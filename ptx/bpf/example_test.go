@@ -50,3 +50,21 @@ func ExampleVerify() {
 	// Output:
 	// program wild: instruction 1 (LdXMemDW dst: r0 src: r1 off: 0 imm: 0): reads through r1, which is a number; only pointers from helpers, maps, the stack and the context can be followed [return *(long *)64;]
 }
+
+// A program that is proven runs on the CPU, too, one instruction after the other.
+func ExampleInterpreter() {
+	env := &bpf.Env{Context: &bpf.Context{Fields: []bpf.Field{{Name: "n", Size: 8}}}}
+	p := &bpf.Program{Name: "half", Insns: asm.Instructions{
+		asm.LoadMem(asm.R0, asm.R1, 0, asm.DWord),
+		asm.RSh.Imm(asm.R0, 1),
+		asm.Return(),
+	}}
+	if _, err := bpf.Verify(p, env); err != nil {
+		fmt.Println(err)
+		return
+	}
+	in := &bpf.Interpreter{Env: env, Field: func(int) uint64 { return 42 }}
+	r, err := in.Run(p)
+	fmt.Println(r.R0, r.Steps, err)
+	// Output: 21 3 <nil>
+}

@@ -43,4 +43,9 @@
 //
 // All facts about PTX are from NVIDIA's "Parallel Thread Execution ISA"; those
 // marked as measured come from the vectors in testdata.
+//
+// # Stability
+//
+// Programs may import this package. Before version 1.0 names may still change; the changelog says
+// which. Results are a GPU's and change only where they were wrong.
 package emu

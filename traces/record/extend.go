@@ -107,7 +107,7 @@ func (r *Recorder) Header() *traces.Header { return r.opts.Header }
 
 // Agent returns the agent, through which functions are hooked. It is never nil;
 // where it can't be used, its methods say so. Records of hooks are events
-// without further ado: KindCall and KindReturn, see [CallEvent].
+// without further ado: KindCall and KindReturn, see [traces.Event].
 func (r *Recorder) Agent() *agent.Agent { return r.agent }
 
 // Shared reports whether another extension selects a call, so that it must go on
