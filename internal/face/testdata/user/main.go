@@ -5,10 +5,6 @@ package main
 import (
 	"fmt"
 	"log"
-	"os"
-
-	"github.com/cilium/ebpf/asm"
-
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
 	"nvtrace/ioctl"
@@ -17,6 +13,9 @@ import (
 	"nvtrace/ptx/emu"
 	"nvtrace/rm"
 	"nvtrace/traces"
+	"os"
+
+	"github.com/cilium/ebpf/asm"
 )
 
 func main() {
