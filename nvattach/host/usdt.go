@@ -395,3 +395,23 @@ func (t *Tracer) arm(task *ptrace.Task, p *process) {
 	}
 	p.semaphores = left
 }
+
+// A Marker is a probe that a file was compiled with.
+type Marker struct {
+	Provider, Name string
+	Args           []string // where they are, as sys/sdt.h writes it
+}
+
+// Markers lists the USDT probes of a file.
+func Markers(e *dso.File) ([]Marker, error) {
+	found, err := readUSDT(e)
+	list := make([]Marker, 0, len(found))
+	for i := range found {
+		m := Marker{Provider: found[i].provider, Name: found[i].name}
+		for _, a := range found[i].args {
+			m.Args = append(m.Args, a.text)
+		}
+		list = append(list, m)
+	}
+	return list, err
+}

@@ -240,7 +240,7 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "addr", Type: typeInt, at: atMemory, Doc: "where the memory is; of cuMemCreate and of arrays, and what frees these, the handle", of: func(e *Event) Value { return number(int64(e.Addr)) }},
 	{Name: "pinned", Type: typeInt, at: atMemory, Doc: "1 if it is page-locked memory of the host (cuMemHostAlloc)", of: func(e *Event) Value { return truthOf(e.Pinned) }},
 	{Name: "file", Type: typeText, at: atImage, Doc: "file that its bytes are in; may be empty", of: func(e *Event) Value { return text(e.File) }},
-	{Name: "kernel", Type: typeText, at: []string{"launch"}, Doc: "name of the kernel", of: func(e *Event) Value { return text(e.kernel()) }},
+	{Name: "kernel", Type: typeText, at: []string{"launch", "apiret"}, Doc: "name of the kernel; at apiret \"\" where the call launches none", of: func(e *Event) Value { return text(e.kernel()) }},
 	{Name: "stream", Type: typeInt, at: []string{"launch"}, Doc: "handle of the stream", of: func(e *Event) Value { return number(int64(e.Stream)) }},
 	{Name: "nctaid", Type: typeInt, at: atLaunch, Doc: "blocks of the grid; nctaid.x nctaid.y nctaid.z", of: func(e *Event) Value { return product(e.Grid) }},
 	{Name: "ntid", Type: typeInt, at: atLaunch, Doc: "threads of a block; ntid.x ntid.y ntid.z", of: func(e *Event) Value { return product(e.Block) }},

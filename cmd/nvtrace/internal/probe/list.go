@@ -17,6 +17,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/host"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
 	"nvtrace/ptrace"
@@ -63,6 +64,8 @@ func ListVerb(e *cli.Env, args, command []string) int {
 		l.ioctls()
 	case "uprobe", "uretprobe":
 		err = l.symbols(files)
+	case "usdt":
+		err = l.markers(files)
 	case "syscall", "sysret":
 		l.systemCalls()
 	case "insn":
@@ -97,10 +100,19 @@ func ListVerb(e *cli.Env, args, command []string) int {
 	if err == nil && len(l.lines) == 0 {
 		err = l.nothing()
 	}
-	return e.Answer(&asJSON, err, map[string][]string{"probes": append([]string{}, l.lines...)}, func() error {
+	return e.Answer(&asJSON, err, map[string][]string{"probes": l.probes()}, func() error {
 		_, err := io.WriteString(e.Stdout, strings.Join(append(l.lines, ""), "\n"))
 		return err
 	})
+}
+
+// probes are the lines without what stands behind the probes.
+func (l *listing) probes() []string {
+	list := make([]string, len(l.lines))
+	for i, line := range l.lines {
+		list[i], _, _ = strings.Cut(line, "  ")
+	}
+	return list
 }
 
 // kindDoc is a kind of probes.
@@ -276,24 +288,15 @@ func libraryFile(name string, near []string) (string, error) {
 
 // symbols lists the functions of a file: "FILE:GLOB".
 func (l *listing) symbols(near []string) error {
-	at := strings.LastIndexByte(l.glob, ':')
-	if at < 0 {
+	name, glob, ok := strings.Cut(l.glob, ":") // names of C++ have more of them
+	if !ok {
 		return fmt.Errorf("%s wants a file and a function: nvtrace list '%s:/path/of/file:GLOB'", l.kind, l.kind)
 	}
-	name, glob := l.glob[:at], l.glob[at+1:]
-	path, err := libraryFile(name, near)
+	f, done, err := openLinked(name, near)
 	if err != nil {
 		return err
 	}
-	file, _, err := proc.OpenRegular(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	f, err := dso.Read(file)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
+	defer done()
 	static, err := f.Symbols()
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -308,13 +311,81 @@ func (l *listing) symbols(near []string) error {
 			continue
 		}
 		seen[s.Name] = true
-		l.all = append(l.all, s.Name)
-		if object.Glob(glob, s.Name) {
-			l.lines = append(l.lines, fmt.Sprintf("%s:%s:%s", l.kind, name, s.Name))
+		plain := fatbin.Demangle(s.Name)
+		l.all = append(l.all, plain)
+		point := object.HostPoint{Func: glob}
+		if !point.Matches(s.Name) {
+			continue
 		}
+		line := fmt.Sprintf("%s:%s:%s", l.kind, name, s.Name)
+		if plain != s.Name {
+			line += "  " + plain
+		}
+		l.lines = append(l.lines, line)
 	}
 	l.glob = glob
 	slices.Sort(l.lines)
+	return nil
+}
+
+// openLinked opens a file that a probe names, which is near it or in the folders of libraries.
+func openLinked(name string, near []string) (f *dso.File, done func(), err error) {
+	path, err := libraryFile(name, near)
+	if err != nil {
+		return nil, nil, err
+	}
+	file, _, err := proc.OpenRegular(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f, err = dso.Read(file); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
+	}
+	return f, func() { _ = file.Close() }, nil // it was only read
+}
+
+// markers lists the USDT probes of a file: "FILE:PROVIDER:NAME", or parts of that.
+func (l *listing) markers(near []string) error {
+	words := strings.Split(l.glob, ":")
+	if words[0] == "" || words[0] == "*" || len(words) > 3 {
+		return errors.New("usdt wants a file: nvtrace list 'usdt:/path/of/file:PROVIDER:NAME'")
+	}
+	f, done, err := openLinked(words[0], near)
+	if err != nil {
+		return err
+	}
+	defer done()
+	found, err := host.Markers(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", words[0], err)
+	}
+	provider, name := "*", "*"
+	switch len(words) {
+	case 2:
+		name = words[1]
+	case 3:
+		provider, name = words[1], words[2]
+	}
+	if provider == "" {
+		provider = "*"
+	}
+	for _, m := range found {
+		l.all = append(l.all, m.Name)
+		if !object.Glob(provider, m.Provider) || !object.Glob(name, m.Name) {
+			continue
+		}
+		line := fmt.Sprintf("usdt:%s:%s:%s", words[0], m.Provider, m.Name)
+		if l.verbose && len(m.Args) > 0 {
+			line += "  " + strings.Join(m.Args, " ")
+		}
+		l.lines = append(l.lines, line)
+	}
+	if len(found) == 0 {
+		return fmt.Errorf("%s was compiled without USDT probes (sys/sdt.h)", words[0])
+	}
+	l.glob = name
+	slices.Sort(l.lines)
+	l.lines = slices.Compact(l.lines)
 	return nil
 }
 

@@ -2,12 +2,15 @@ package view
 
 import (
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/observe"
+	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/script"
 	"nvtrace/ptrace/proc"
@@ -27,6 +30,7 @@ type hostScript struct {
 	ranks                     map[int32]int        // of processes, as far as they were looked up; nil: of a recording
 	rank                      int                  // of processes of a recording
 	stacks                    map[int32]calledFrom // of threads
+	launches                  map[launching]string // the kernels
 	last                      int64                // when the latest event was
 	came                      time.Time            // when it came here
 	name, sub                 []byte
@@ -36,7 +40,7 @@ type hostScript struct {
 // the header of the recording that the events are from, nil: the processes run.
 func newHostScript(p *script.Program, of *traces.Header, show func(text string)) *hostScript {
 	wants := func(kind string) bool { return len(p.Wants(kind)) > 0 }
-	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), memory: p.OfMemory(), places: p.HostPlaces(), show: show, programs: make(map[int32]string), ranks: make(map[int32]int), rank: ranks.Unknown, stacks: make(map[int32]calledFrom)}
+	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), memory: p.OfMemory(), places: p.HostPlaces(), show: show, programs: make(map[int32]string), ranks: make(map[int32]int), rank: ranks.Unknown, stacks: make(map[int32]calledFrom), launches: make(map[launching]string)}
 	if of != nil {
 		h.ranks = nil
 		h.rank = ranks.Of(of.Rank).Rank
@@ -84,13 +88,17 @@ func (h *hostScript) Observe(e *observe.Event) {
 		x.Kind, x.Name, x.Sub, x.Device = "ioctl", string(h.name), string(h.sub), d.FDName(ev.PID, ev.FD)
 		x.Status, x.Failed = c.StatusName(), c.Failed()
 		h.put(h.runner.Event(&x))
-	case ev.Kind == traces.KindCall && f != nil && (h.calls || h.runs):
+	case ev.Kind == traces.KindCall && f != nil && (h.calls || h.runs || h.rets):
 		x.Kind, x.Name, x.Library, x.Args = "api", f.Name, f.LibraryName(), f.Args
 		x.Arg, x.Text = argsOf(f, ev)
 		if h.calls {
 			h.put(h.runner.Event(&x))
 		}
-		if kernel, stream, ok := f.Launch(ev, &e.Tracker.Names); ok && h.runs && (f.Module.Library != api.Runtime || f.Alone()) {
+		kernel, stream, ok := f.Launch(ev, &e.Tracker.Names)
+		if ok && h.rets && len(h.launches) < maxKept {
+			h.launches[launching{ev.TID, f.Name}] = kernel
+		}
+		if ok && h.runs && (f.Module.Library != api.Runtime || f.Alone()) {
 			x.Kind, x.Kernel, x.Stream = "launch", kernel, stream
 			x.Grid, x.Block = f.Shape(ev)
 			h.put(h.runner.Event(&x))
@@ -107,6 +115,8 @@ func (h *hostScript) Observe(e *observe.Event) {
 			x.PyStack, x.UStack = from.python, from.native
 			delete(h.stacks, ev.TID)
 		}
+		x.Kernel = h.launches[launching{ev.TID, f.Name}]
+		delete(h.launches, launching{ev.TID, f.Name})
 		x.Kind, x.Name, x.Library = "apiret", f.Name, f.LibraryName()
 		x.Status, x.Failed = c.Returned.Name, c.Returned.Failed
 		x.Arg, x.Text = argsOf(f, ev)
@@ -138,10 +148,18 @@ func keep[T any](m map[int32]T, id int32, v T) {
 // ended forgets a thread, and its process where that has ended with it: others may get their ids.
 func (h *hostScript) ended(pid, tid int32) {
 	delete(h.stacks, tid)
+	maps.DeleteFunc(h.launches, func(l launching, _ string) bool { return l.tid == tid })
 	if tid == pid {
 		delete(h.programs, pid)
 		delete(h.ranks, pid)
 	}
+}
+
+// launching is a call of a thread that launches a kernel, and has not returned: one of the runtime has one of the
+// driver within it.
+type launching struct {
+	tid      int32
+	function string
 }
 
 // calledFrom is where the call that a thread is in was made.
@@ -186,13 +204,34 @@ func (h *hostScript) Finish(notice func(string)) {
 	}
 	why := []string{"nothing happened that these probes are at: " + cli.SomeOf(h.places, 4)}
 	for _, p := range h.places {
-		if kind, name, _ := strings.Cut(p, ":"); kind == "api" || kind == "apiret" || kind == "alloc" || kind == "free" {
+		kind, name, _ := strings.Cut(p, ":")
+		if near := likeIoctl(name); kind == "ioctl" && near != "" {
+			why = append(why, fmt.Sprintf("the tables have no %s%s", name, near))
+		}
+		if kind == "api" || kind == "apiret" || kind == "alloc" || kind == "free" {
 			if newest := newestOf(name); newest != "" {
 				why = append(why, fmt.Sprintf("programs that say %s in their source call %s, by CUDA's headers: %s:%s*", name, newest, kind, name))
 			}
 		}
 	}
 	notice(strings.Join(why, "; "))
+}
+
+// likeIoctl returns names of device calls, control commands and classes that one which there is not may mean.
+func likeIoctl(name string) string {
+	if strings.ContainsAny(name, "*?#") || strings.HasPrefix(name, "0x") {
+		return ""
+	}
+	var all []string
+	for _, key := range []string{"ioctl", "control", "class"} {
+		for known := range ioctl.Names(key) {
+			if known == name {
+				return ""
+			}
+			all = append(all, known)
+		}
+	}
+	return ioctl.Suggest(name, slices.Values(all))
 }
 
 // newestOf returns the function that programs call which say name, if it is another one:
