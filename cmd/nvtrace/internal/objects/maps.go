@@ -84,7 +84,11 @@ func (l *ObjectLog) processList() string {
 type mapReport struct {
 	At        string       `json:"at"`
 	Processes []processMap `json:"processes"`
+	More      int          `json:"more,omitempty"` // mappings that are counted and not listed
 }
+
+// mostMappings bounds what a report lists, and with it the memory that it takes.
+const mostMappings = 10_000
 
 // processMap is the mappings of one process, by address.
 type processMap struct {
@@ -92,6 +96,7 @@ type processMap struct {
 	Name  string     `json:"name"`
 	Bytes uint64     `json:"bytes"`
 	Maps  []mapEntry `json:"maps"`
+	count int        // of mappings, listed or not
 }
 
 // mapEntry is one mapping.
@@ -121,6 +126,7 @@ func (l *ObjectLog) mapReport(m Moment, all bool, pid int32) *mapReport {
 	}
 	var pids []int32
 	addrs := make(map[int32][]*mapRecord)
+	listed := 0
 	for _, r := range l.maps {
 		if pid != 0 && r.PID != pid || !f.then(r.PID, r.Born, r.until()) {
 			continue
@@ -132,23 +138,33 @@ func (l *ObjectLog) mapReport(m Moment, all bool, pid int32) *mapReport {
 			}
 			pids = append(pids, r.PID)
 		}
+		by[r.PID].Bytes += r.Size
+		by[r.PID].count++
+		if listed == mostMappings {
+			out.More++
+			continue
+		}
+		listed++
 		addrs[r.PID] = append(addrs[r.PID], r)
+	}
+	ranges := make(map[uint64][]*rangeRecord)
+	for _, g := range l.ranges {
+		ranges[g.Base] = append(ranges[g.Base], g)
 	}
 	slices.Sort(pids)
 	for _, id := range pids {
 		p := by[id]
 		slices.SortStableFunc(addrs[id], func(a, b *mapRecord) int { return cmp.Or(cmp.Compare(a.Addr, b.Addr), cmp.Compare(a.Born, b.Born)) })
 		for _, r := range addrs[id] {
-			p.Bytes += r.Size
-			p.Maps = append(p.Maps, f.mapEntry(r))
+			p.Maps = append(p.Maps, f.mapEntry(r, ranges[r.Addr]))
 		}
 		out.Processes = append(out.Processes, *p)
 	}
 	return out
 }
 
-// mapEntry says what a mapping is.
-func (f *facts) mapEntry(r *mapRecord) mapEntry {
+// mapEntry says what a mapping is. ranges are those that begin where it does.
+func (f *facts) mapEntry(r *mapRecord, ranges []*rangeRecord) mapEntry {
 	x := mapEntry{
 		Addr: fmt.Sprintf("%#x", r.Addr), Size: r.Size, Access: access(r.Prot), Node: r.Node, File: r.File, FD: r.FD,
 		What: "unknown", Born: r.Born, Died: r.until(),
@@ -159,8 +175,8 @@ func (f *facts) mapEntry(r *mapRecord) mapEntry {
 	switch {
 	case r.Managed:
 		x.What = rm.UVMManaged.String()
-		for _, g := range f.l.ranges {
-			if g.File == r.File && g.Base == r.Addr && g.Born <= r.until() && r.Born <= g.Died {
+		for _, g := range ranges {
+			if g.File == r.File && g.Born <= r.until() && r.Born <= g.Died {
 				x.What = g.Kind.String()
 			}
 		}
@@ -206,7 +222,7 @@ func (r *mapReport) write(e *cli.Env) error {
 		if p.Name != "" {
 			title += " (" + cli.Printable(p.Name) + ")"
 		}
-		title += fmt.Sprintf(": %d mappings, %s, %s", len(p.Maps), cli.SizeText(p.Bytes), r.At)
+		title += fmt.Sprintf(": %d mappings, %s, %s", p.count, cli.SizeText(p.Bytes), r.At)
 		var rows [][]string
 		for _, x := range p.Maps {
 			rows = append(rows, []string{x.Addr, cli.SizeText(x.Size), x.Access, x.Node, fmt.Sprint(x.File), x.What, x.about()})
@@ -214,6 +230,9 @@ func (r *mapReport) write(e *cli.Env) error {
 		if err := cli.RenderTable(buf, title, []string{"address", ">size", "access", "node", ">file", "what", "object"}, rows); err != nil {
 			return err
 		}
+	}
+	if r.More > 0 {
+		fmt.Fprintf(buf, "\n… and %d more mappings; nvtrace export --format parquet has all\n", r.More)
 	}
 	_, err := e.Stdout.Write(buf.Bytes())
 	return err
