@@ -188,8 +188,7 @@ func linksOf(text string) (list []string) {
 		LookupSym:     note,
 		LookupPackage: func(name string) (string, bool) { return name, true },
 	}
-	var walk func(x []comment.Text)
-	walk = func(x []comment.Text) {
+	walk := func(x []comment.Text) {
 		for _, t := range x {
 			if l, ok := t.(*comment.DocLink); ok {
 				name := l.Name
