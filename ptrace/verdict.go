@@ -20,9 +20,17 @@ type verdict struct {
 	args  []uint64 // the first arguments; the others are not known
 	steps int
 	want  func(action uint32) bool // what the filter is to do
+	seen  map[fork]bool            // where both ways have been gone, or are being gone
 }
 
-// mostVerdictSteps bounds the work: filters have no loops, but ways multiply.
+// fork is a jump that depends on what is not known, with all that what follows depends on.
+type fork struct {
+	pc   int
+	a, x value
+	mem  [16]value
+}
+
+// mostVerdictSteps bounds the work: filters have no loops, but what is known can differ by way.
 const mostVerdictSteps = 1 << 16
 
 // allows reports whether a filter lets a call of this architecture pass, whatever the arguments behind args
@@ -104,6 +112,14 @@ func (v *verdict) run(pc int, a, x value, mem [16]value) bool {
 				continue
 			}
 			if !a.known || !operand.known {
+				at := fork{pc, a, x, mem}
+				if v.seen[at] { // as ways meet again, there are few forks and very many ways
+					return true // or the way that came here first says otherwise
+				}
+				if v.seen == nil {
+					v.seen = make(map[fork]bool)
+				}
+				v.seen[at] = true
 				if !v.run(pc+1+int(in.Jt), a, x, mem) {
 					return false
 				}
