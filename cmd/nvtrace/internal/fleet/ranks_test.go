@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -153,10 +154,10 @@ func TestPlanted(t *testing.T) {
 // watch has a rank not join a collective: who watches is told while the job hangs.
 func (j *job) watch(t *testing.T) {
 	const ranks, rank = 4, 2
-	dir := t.TempDir()
+	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state.prom")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	watch := exec.CommandContext(ctx, j.nvtrace, "fleet", "watch", "--json", "--hang", "1s", "--every", "200ms", dir)
+	watch := exec.CommandContext(ctx, j.nvtrace, "fleet", "watch", "--json", "--hang", "1s", "--every", "200ms", "--prom", state, dir)
 	out, err := watch.StdoutPipe()
 	if err == nil {
 		err = watch.Start()
@@ -204,6 +205,9 @@ func (j *job) watch(t *testing.T) {
 			t.Error(err)
 		}
 		t.Logf("told %v after the first rank began to wait", at.Sub(since))
+		if b, err := os.ReadFile(state); err != nil || !strings.Contains(string(b), `nvtrace_fleet_rank_hung_seconds{job_id="",rank="2",`) {
+			t.Errorf("%v, as metrics: %s", err, b)
+		}
 		if err := watch.Process.Signal(syscall.SIGTERM); err != nil { // it prints the report
 			t.Fatal(err)
 		}

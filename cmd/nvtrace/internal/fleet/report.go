@@ -66,6 +66,8 @@ type Report struct {
 	By       string    `json:"by,omitempty"`
 	Findings []Finding `json:"findings"`
 	Notes    []string  `json:"notes,omitempty"`
+
+	until int64 // ns after the earliest start, up to which hangs last
 }
 
 // Found reports whether something is wrong: a rank is slow, hangs, or calls something else than the others.
@@ -100,6 +102,7 @@ func (f *Fleet) Report() *Report {
 	if f.now != 0 && !r.Ended() { // it goes on though nobody calls anything
 		last = f.now
 	}
+	r.until = last - f.base
 	hung := f.hangs(r, last)
 	f.slow(r, hung)
 	f.differing(r)

@@ -22,6 +22,7 @@ func fleetWatch(e *cli.Env, args, command []string) int {
 	w.read.Register(fs)
 	registerFleet(fs, &w.opts)
 	asJSON := fs.Bool("json", false, "print each change as a line of JSON, and the report at the end as one")
+	fs.StringVar(&w.prom, "prom", "", "write the state as metrics to `FILE`, for Prometheus's node_exporter (its textfile collector wants the name to end in .prom)")
 	every := fs.Duration("every", 2*time.Second, "look each `TIME`")
 	words, status, ok := cli.ParseAnywhere(fs, args)
 	switch {
@@ -71,6 +72,9 @@ type watching struct {
 	opts  fleet.Options
 	words []string
 	json  bool
+	prom  string // "": no metrics
+
+	promFailed bool // that was told
 
 	sizes map[string]int64 // of recordings, as they were read
 	all   *fleet.Fleet     // nil: there was none
@@ -112,6 +116,12 @@ func (w *watching) look(now time.Time) *fleet.Report {
 func (w *watching) tell(r *fleet.Report, now time.Time) error {
 	if r == nil {
 		return nil
+	}
+	if w.prom != "" { // a full disk does not end the watch
+		if err := w.e.WriteFile(w.prom, r.Prom(now), cli.ModeFile); err != nil && !w.promFailed {
+			w.promFailed = true
+			w.e.Notice("--prom: %v", err)
+		}
 	}
 	for _, c := range w.watch.Next(r, now) {
 		var err error
