@@ -86,8 +86,8 @@ func (w *window) wanted(began int64) bool {
 	if list == nil {
 		return true
 	}
-	for i := len(*list) - 1; i >= 0; i-- {
-		if c := (*list)[i]; began >= c.at {
+	for _, c := range slices.Backward(*list) {
+		if began >= c.at {
 			return c.on
 		}
 	}
