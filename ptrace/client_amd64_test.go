@@ -486,6 +486,48 @@ func TestExemptPage(t *testing.T) {
 	})
 }
 
+// holder is an injector with a page that no program may change.
+type holder struct{ idleInjector }
+
+func (holder) Room() []Span { return []Span{{0x70000000, 0x71400000}} }
+func (holder) Holds(_ *Task, addr, size uint64) bool {
+	return addr < 0x70401000 && 0x70400000 < addr+size
+}
+
+// TestReservedInjected: rules that came into force later select calls that would change an injector's memory, too.
+// These are refused all the same, and others keep the class that the rules give them.
+func TestReservedInjected(t *testing.T) {
+	victim := build(t, "victim")
+	rules := []Rule{
+		{Names: []string{"mmap"}, Class: 20, Args: []ArgMatch{{Arg: 4, Op: NotEqual, Value: 0xffffffff, Low: true}}},
+		{Names: []string{"munmap"}, Class: 21},
+	}
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		h := &tape{verdict: WantExit}
+		h.onEnter = func(task *Task, c *Syscall) {
+			if c.Class == 1 {
+				if err := task.InjectFilter(nil); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		got, _ := runTraced(t, &Options{Seccomp: mode, Injector: holder{}, ExtraRules: rules}, h, victim, "fixed")
+		h.check(t)
+		if got.output != "map 12 unmap 12\nmap 0 unmap 0\nmap 0 unmap 0\n" {
+			t.Errorf("%+v", got)
+		}
+		var seen []string
+		for _, c := range h.calls {
+			if c.Class != 1 {
+				seen = append(seen, fmt.Sprintf("%d %#x", c.Class, c.Args[0]))
+			}
+		}
+		if fmt.Sprint(seen) != "[20 0x70500000 21 0x70500000 20 0x60000000 21 0x60000000]" {
+			t.Errorf("seen: %q", seen)
+		}
+	})
+}
+
 // mapRules select what makes code of a file executable.
 func mapRules() []Rule {
 	exec := ArgMatch{Arg: 2, Mask: unix.PROT_EXEC, Value: unix.PROT_EXEC, Low: true}

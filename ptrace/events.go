@@ -99,12 +99,26 @@ func (tr *tracer) selected(t *Task) (class uint16, ok bool) {
 
 // chosen is selected without the exempt page.
 func (tr *tracer) chosen(t *Task) (class uint16, ok bool) {
+	base, ok := tr.base.match(&t.call)
+	if ok && base == ClassInternal { // whose place internal gives to others
+		return base, true
+	}
 	for _, s := range slices.Backward(t.Proc.sets) { // the youngest filter decides
-		if class, ok = s.match.match(&t.call); ok {
+		if class, found := s.match.match(&t.call); found {
 			return class, true
 		}
 	}
-	return tr.base.match(&t.call)
+	return base, ok
+}
+
+// isInternal reports whether the supervisor wants a selected call for its own sake. The class alone does not tell:
+// a filter that was injected gives its own.
+func (tr *tracer) isInternal(c *Syscall) bool {
+	if c.Class == ClassInternal {
+		return true
+	}
+	class, ok := tr.base.match(c)
+	return ok && class == ClassInternal
 }
 
 // enter gives a selected call to the handler.
@@ -112,7 +126,7 @@ func (tr *tracer) enter(t *Task, at place) {
 	if t.wantExit { // can't be, but its handler must not wait for ever
 		tr.unfinished(t)
 	}
-	if t.call.Class == ClassInternal && !tr.internal(t, at) {
+	if tr.isInternal(&t.call) && !tr.internal(t, at) {
 		return
 	}
 	if t.muted {
@@ -142,6 +156,9 @@ func (tr *tracer) internal(t *Task, at place) bool {
 		}
 		tr.resume(t, 0)
 		return false
+	}
+	if t.call.Class != ClassInternal {
+		return true
 	}
 	if tr.o.Injector != nil && t.call.IP-ExemptPage < pageSize {
 		tr.resume(t, 0)

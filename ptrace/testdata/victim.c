@@ -546,6 +546,23 @@ static int untraced3(void)
 	return 0;
 }
 
+// maps a file where it wants to: at addresses that are held, beside these, and far from them
+static int fixed(void)
+{
+	unsigned long at[] = {0x70400000, 0x70500000, 0x60000000};
+	int fd = open("/proc/self/exe", O_RDONLY);
+	F();
+	for (int i = 0; i < 3; i++) {
+		errno = 0;
+		syscall(SYS_mmap, at[i], 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0);
+		out("map %d", errno);
+		errno = 0;
+		syscall(SYS_munmap, at[i], 4096);
+		out(" unmap %d\n", errno);
+	}
+	return 0;
+}
+
 static int int80(void)
 {
 #if defined __x86_64__
@@ -1066,7 +1083,7 @@ static const struct {
 	{"dead_leader_exec", dead_leader_exec}, {"exit_group", exit_group_threads}, {"fork_in_thread", fork_in_thread},
 	{"crowd", crowd}, {"stop_cont", stop_cont}, {"tstp", tstp}, {"stop_threads", stop_threads}, {"sig_queue", sig_queue},
 	{"sig_trap", sig_trap}, {"itimer", itimer}, {"eintr", eintr}, {"restart", restart},
-	{"nanosleep_stop", nanosleep_stop}, {"untraced", untraced}, {"untraced3", untraced3}, {"int80", int80}, {"bad_pointer", bad_pointer},
+	{"nanosleep_stop", nanosleep_stop}, {"untraced", untraced}, {"untraced3", untraced3}, {"fixed", fixed}, {"int80", int80}, {"bad_pointer", bad_pointer},
 	{"trace_me", trace_me}, {"undumpable", undumpable}, {"set_uid", set_uid}, {"orphan", orphan}, {"orphan_forever", orphan_forever},
 	{"kill_self", kill_self}, {"sig_mask", sig_mask}, {"many_forks", many_forks}, {"fork_tree", fork_tree},
 	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"blocked", blocked}, {"tally", tally}, {"tell_group", tell_group}, {"forever", forever}, {"count_keys", count_keys},
