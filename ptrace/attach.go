@@ -311,6 +311,7 @@ func (tr *tracer) detach(t *Task, s stop) {
 			tr.lastExit(t)
 		}
 	}
+	t.changed.undo(t)
 	t.interrupted = true
 	t.spareRestart()
 	ptraceOp(unix.PTRACE_DETACH, t.TID, uintptr(sig))

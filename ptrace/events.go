@@ -126,6 +126,7 @@ func (tr *tracer) enter(t *Task, at place) {
 	if t.wantExit { // can't be, but its handler must not wait for ever
 		tr.unfinished(t)
 	}
+	t.changed.undo(t) // nor can this
 	if tr.isInternal(&t.call) && !tr.internal(t, at) {
 		return
 	}
@@ -136,7 +137,7 @@ func (tr *tracer) enter(t *Task, at place) {
 	tr.res.Calls++
 	t.at = at
 	t.wantExit = tr.h.Enter(t, &t.call) == WantExit
-	t.inKernel = t.wantExit || t.Proc.all && t.brk == nil // a detour's call is over
+	t.inKernel = t.wantExit || t.changed.pending || t.Proc.all && t.brk == nil // a detour's call is over
 	tr.resume(t, 0)
 }
 
@@ -194,6 +195,7 @@ func (tr *tracer) exit(t *Task) {
 // finish is exit with a known result.
 func (tr *tracer) finish(t *Task, ret int64) {
 	t.inKernel = false
+	t.changed.undo(t)
 	if !t.wantExit {
 		tr.resume(t, 0)
 		return
@@ -220,10 +222,11 @@ func isRestart(ret int64) bool {
 // its argument.
 func (tr *tracer) keepTraced(t *Task) {
 	if t.call.Name() == "clone3" {
-		at := t.call.Args[0]
-		flags, ok := t.cloneFlags(at)
-		if ok && flags&unix.CLONE_UNTRACED != 0 && t.setCloneFlags(at, flags&^unix.CLONE_UNTRACED) {
-			t.untraced = at
+		c := changedFlags{addr: t.call.Args[0], pending: true}
+		var ok bool
+		c.flags, ok = t.cloneFlags(c.addr)
+		if ok && c.flags&unix.CLONE_UNTRACED != 0 && t.setCloneFlags(c.addr, c.flags&^unix.CLONE_UNTRACED) {
+			t.changed, t.inKernel = c, true
 		}
 		return
 	}
@@ -235,6 +238,27 @@ func (tr *tracer) keepTraced(t *Task) {
 	setRegs(t.TID, &r)
 }
 
+// changedFlags are the flags of a call of clone3, in the program's memory, which keepTraced has changed.
+type changedFlags struct {
+	pending     bool // the call is not over yet
+	addr, flags uint64
+}
+
+// restore gives them back to a task's memory, unless the program has changed them since.
+func (c *changedFlags) restore(t *Task) {
+	if now, ok := t.cloneFlags(c.addr); ok && now == c.flags&^unix.CLONE_UNTRACED {
+		t.setCloneFlags(c.addr, c.flags)
+	}
+}
+
+// undo does so if the call of t is over, whatever became of it.
+func (c *changedFlags) undo(t *Task) {
+	if c.pending {
+		c.restore(t)
+		*c = changedFlags{}
+	}
+}
+
 // cloneFlags reads what a call of clone3 is to do.
 func (t *Task) cloneFlags(at uint64) (flags uint64, ok bool) {
 	var b [8]byte
@@ -242,7 +266,7 @@ func (t *Task) cloneFlags(at uint64) (flags uint64, ok bool) {
 	return binary.LittleEndian.Uint64(b[:]), n == len(b)
 }
 
-// setCloneFlags changes it. The kernel has read the flags when the child is there.
+// setCloneFlags changes it.
 func (t *Task) setCloneFlags(at, flags uint64) bool {
 	n, _ := t.WriteMem(at, binary.LittleEndian.AppendUint64(nil, flags))
 	return n == 8
@@ -256,11 +280,8 @@ func (tr *tracer) onFork(t *Task, kind stopKind) {
 	if e != 0 { // killed
 		return
 	}
-	if at := t.untraced; at != 0 {
-		t.untraced = 0
-		if flags, ok := t.cloneFlags(at); ok {
-			t.setCloneFlags(at, flags|unix.CLONE_UNTRACED)
-		}
+	if t.changed.pending { // the kernel has read them, and the child may share the memory
+		t.changed.restore(t)
 	}
 	tid := int(msg)
 	child := tr.tasks[tid]
@@ -274,6 +295,7 @@ func (tr *tracer) onFork(t *Task, kind stopKind) {
 	if child != nil {
 		tr.adopt(child, t, kind)
 	}
+	t.changed.addr = 0 // what is there from now on is the program's
 	tr.resume(t, 0)
 }
 
@@ -356,6 +378,9 @@ func (tr *tracer) adopt(t, parent *Task, kind stopKind) {
 		t.PID = t.TID
 		t.Proc = parent.Proc.fork(t.TID)
 		tr.setMemory(t, parent)
+		if parent.changed.pending && !ended && t.Proc.space != parent.Proc.space {
+			parent.changed.restore(t) // its copy
+		}
 		t.checkFilters()
 	default:
 		t.PID = tgidOf(t.TID)
@@ -437,6 +462,7 @@ func (tr *tracer) onExec(tid int) {
 	}
 	t.dropReturns()
 	t.brk, t.skip = nil, 0
+	t.changed = changedFlags{}
 	tr.retire(t.Proc)
 	t.Proc.openMem()
 	new(space).join(t.Proc)

@@ -628,7 +628,7 @@ func (t *Task) replaced() bool {
 func (t *Task) cont(sig unix.Signal) {
 	t.spareRestart()
 	req := unix.PTRACE_CONT
-	if t.wantExit || t.Proc.all {
+	if t.wantExit || t.changed.pending || t.Proc.all {
 		req = unix.PTRACE_SYSCALL
 	}
 	ptraceOp(req, t.TID, uintptr(sig))

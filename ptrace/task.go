@@ -36,9 +36,9 @@ type Task struct {
 	listening bool // in a stop by job control
 	execed    bool // at TaskExec it was let run to the exit of execve
 
-	untraced    uint64    // where its call of clone3 has flags that were changed; 0: nowhere
-	interrupted bool      // the stop that it is in may have interrupted a call
-	restarted   restarted // see spareRestart
+	changed     changedFlags // of its call of clone3
+	interrupted bool         // the stop that it is in may have interrupted a call
+	restarted   restarted    // see spareRestart
 
 	brk     *breakState // at a breakpoint
 	brkRoom breakState  // for brk

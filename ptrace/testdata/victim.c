@@ -531,9 +531,22 @@ static int untraced3(void)
 #ifdef SYS_clone3
 	struct { unsigned long long flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls; } args = {CLONE_UNTRACED, .exit_signal = SIGCHLD};
 	pid_t p = syscall(SYS_clone3, &args, sizeof args);
-	if (!p)
-		_exit(untraced_child(0));
+	if (!p) {
+		int r = untraced_child(0);
+		_exit(args.flags == CLONE_UNTRACED ? r : 9);
+	}
 	if (p > 0) {
+		out("status=%x", status_of(p));
+		out(" flags=%x\n", (int)args.flags);
+		// One that fails leaves nothing behind either, and a copy of the memory is the same.
+		args.flags = CLONE_UNTRACED;
+		args.exit_signal = 9999;
+		p = syscall(SYS_clone3, &args, sizeof args);
+		out("%d errno=%d flags=%x\n", p, errno, (int)args.flags);
+		memset(&args, 0, sizeof args);
+		p = fork();
+		if (!p)
+			_exit(args.flags != 0);
 		out("status=%x", status_of(p));
 		out(" flags=%x\n", (int)args.flags);
 		return 0;
