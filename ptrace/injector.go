@@ -61,7 +61,8 @@ func (tr *tracer) fault(t *Task, sig unix.Signal) bool {
 // A Span is a range of addresses: First, up to End.
 type Span struct{ First, End uint64 }
 
-// reservedCalls are those that change what is mapped at an address that the program names.
+// reservedCalls are those that change what is mapped at an address that the program names, or what a child gets of
+// it. A size of noSize is no argument of the call: then the address alone counts.
 var reservedCalls = []struct {
 	names      []string
 	addr, size int
@@ -70,9 +71,27 @@ var reservedCalls = []struct {
 	{[]string{"mmap"}, 0, 1, []ArgMatch{{Arg: 3, Mask: unix.MAP_FIXED, Value: unix.MAP_FIXED, Low: true}}},
 	{[]string{"mremap"}, 4, 2, []ArgMatch{{Arg: 3, Mask: unix.MREMAP_FIXED, Value: unix.MREMAP_FIXED, Low: true}}},
 	{[]string{"munmap", "mprotect", "pkey_mprotect", "mremap"}, 0, 1, nil},
-	{[]string{"madvise"}, 0, 1, []ArgMatch{ // MADV_DONTNEED, MADV_FREE, MADV_REMOVE; others leave the bytes
-		{Arg: 2, Op: GreaterEqual, Value: unix.MADV_DONTNEED, Low: true}, {Arg: 2, Op: LessEqual, Value: unix.MADV_REMOVE, Low: true},
+	{[]string{"madvise"}, 0, 1, []ArgMatch{ // one range is short in a filter, see leaves
+		{Arg: 2, Op: GreaterEqual, Value: unix.MADV_DONTNEED, Low: true}, {Arg: 2, Op: LessEqual, Value: unix.MADV_GUARD_INSTALL, Low: true},
 	}},
+	{[]string{"shmat"}, 1, noSize, []ArgMatch{{Arg: 2, Mask: shmRemap, Value: shmRemap, Low: true}}},
+}
+
+const (
+	noSize   = -1
+	shmRemap = 0x4000 // SHM_REMAP of linux/shm.h
+)
+
+// leaves reports whether a call leaves the memory as it is, in children, too: most advice does.
+func leaves(name string, args *[6]uint64) bool {
+	if name != "madvise" {
+		return false
+	}
+	switch uint32(args[2]) {
+	case unix.MADV_DONTNEED, unix.MADV_FREE, unix.MADV_REMOVE, unix.MADV_DONTFORK, unix.MADV_WIPEONFORK, unix.MADV_DONTNEED_LOCKED, unix.MADV_GUARD_INSTALL:
+		return false
+	}
+	return true
 }
 
 // reservedRules select the calls that may change what lies in spans. A filter can't add, so not the end is
@@ -82,11 +101,17 @@ func reservedRules(spans []Span) (rules []Rule) {
 	for _, c := range reservedCalls {
 		for _, s := range spans {
 			length := s.End - s.First
+			if c.size == noSize {
+				length = 0
+			}
 			before := append(slices.Clip(c.fixed), ArgMatch{Arg: c.addr, Op: LessEqual, Value: s.End - 1})
-			near, long := slices.Clip(before), append(slices.Clip(before), ArgMatch{Arg: c.size, Op: GreaterEqual, Value: length})
+			near := slices.Clip(before)
 			if s.First > length {
 				near = append(near, ArgMatch{Arg: c.addr, Op: GreaterEqual, Value: s.First - length})
-				rules = append(rules, Rule{Names: c.names, Class: ClassInternal, Args: long})
+				if c.size != noSize {
+					long := append(slices.Clip(before), ArgMatch{Arg: c.size, Op: GreaterEqual, Value: length})
+					rules = append(rules, Rule{Names: c.names, Class: ClassInternal, Args: long})
+				}
 			}
 			rules = append(rules, Rule{Names: c.names, Class: ClassInternal, Args: near})
 		}
@@ -100,11 +125,18 @@ func (tr *tracer) reserves(t *Task) bool {
 		return false
 	}
 	name, args := t.call.Name(), &t.call.Args
+	if leaves(name, args) {
+		return false
+	}
 	for _, c := range reservedCalls {
 		if !slices.Contains(c.names, name) || slices.ContainsFunc(c.fixed, func(m ArgMatch) bool { return !m.matches(args) }) {
 			continue
 		}
-		if addr, size := args[c.addr], args[c.size]; size > 0 && tr.o.Injector.Holds(t, addr, size) {
+		addr, size := args[c.addr], uint64(1)
+		if c.size != noSize {
+			size = args[c.size]
+		}
+		if size > 0 && tr.o.Injector.Holds(t, addr, size) {
 			return true
 		}
 	}

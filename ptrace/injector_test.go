@@ -44,6 +44,14 @@ func TestReserved(t *testing.T) {
 				t.Errorf("%s of %#x at %#x does not stop", name, size, addr)
 			}
 		}
+		for _, advice := range []uint64{unix.MADV_DONTFORK, unix.MADV_WIPEONFORK, unix.MADV_DONTNEED_LOCKED, unix.MADV_GUARD_INSTALL} {
+			if !stops("madvise", addr, size, advice) {
+				t.Errorf("madvise %d of %#x at %#x does not stop", advice, size, addr)
+			}
+		}
+		if inside := addr >= s.First; stops("shmat", 1, addr, shmRemap) != inside || stops("shmat", 1, addr, 0) {
+			t.Errorf("shmat at %#x", addr)
+		}
 		if !stops("mmap", addr, size, 3, unix.MAP_FIXED|unix.MAP_PRIVATE) || !stops("mremap", 0x7f0000000000, 4096, size, unix.MREMAP_FIXED|unix.MREMAP_MAYMOVE, addr) {
 			t.Errorf("mapping %#x at %#x does not stop", size, addr)
 		}

@@ -497,10 +497,10 @@ func TestFixed(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "zoo")
 	compile(t, "-O1", "-o", bin, "testdata/fixed.c")
 	r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
-	if status := r.run(bin); status != 7 || r.stdout.String() != "85 refused, 0 wrong\n" {
+	if status := r.run(bin); status != 7 || r.stdout.String() != "150 refused, 0 wrong\n" {
 		t.Errorf("exit %d, %q", status, r.stdout.String())
 	}
-	const calls = 1 + 86 + 2*5*4
+	const calls = 1 + 151 + 2*5*4
 	if e, n := r.variable("all_entries"), r.variable("all_returns"); e != calls || n != calls {
 		t.Errorf("%d entries, %d returns, want %d", e, n, calls)
 	}

@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int refused, bad;
+static int refused, bad, shm;
 
 __attribute__((noinline)) int p_call(int a)
 {
@@ -37,6 +38,11 @@ static void tries(int child)
 		want(1, munmap(at, 4096) != 0);
 		want(1, mprotect(at, 4096, PROT_NONE) != 0);
 		want(1, madvise(at, 4096, MADV_DONTNEED) != 0);
+		int advices[] = {10, 18, 24, 102}; // DONTFORK, WIPEONFORK, DONTNEED_LOCKED, GUARD_INSTALL
+		for (int k = 0; k < 4; k++)
+			want(1, madvise(at, 4096, advices[k]) != 0);
+		bad += madvise(at, 4096, MADV_NORMAL) != 0 || madvise(at, 4096, MADV_DODUMP) != 0; // leave all as it is
+		want(1, shmat(shm, at, SHM_REMAP) == (void *)-1);
 		void *p = mmap(0, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		want(1, mremap(p, 4096, 4096, MREMAP_FIXED | MREMAP_MAYMOVE, at) == MAP_FAILED);
 		want(1, mremap(at, 4096, 8192, MREMAP_MAYMOVE) == MAP_FAILED);
@@ -63,6 +69,7 @@ int main(void)
 {
 	int status = 0;
 	p_call(1);
+	shm = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
 	tries(0);
 	fflush(stdout);
 	if (!fork()) { // which has copies
@@ -72,5 +79,6 @@ int main(void)
 		_exit(7);
 	}
 	wait(&status);
+	shmctl(shm, IPC_RMID, 0);
 	return WEXITSTATUS(status);
 }
