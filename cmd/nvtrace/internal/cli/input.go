@@ -56,7 +56,10 @@ func keepStdin(in *os.File) error {
 		return err
 	}
 	kept := os.NewFile(uintptr(fd), stdinName)
-	_, err = io.Copy(kept, in)
+	err = unix.Fchmod(fd, uint32(ModePrivate)) // it would have 0777, and what is made from it as many readers
+	if err == nil {
+		_, err = io.Copy(kept, in)
+	}
 	if err == nil {
 		err = unix.Dup2(fd, int(in.Fd()))
 	}
