@@ -306,16 +306,16 @@ func (o *outputs) conclude() {
 
 // writeStat prints the counters.
 func (o *outputs) writeStat() error {
+	if o.lines != nil {
+		o.lines.Print() // what came after the last whole interval
+		if o.f.json.Value == "" && (o.f.json.Given || o.f.stat.Value == "csv") {
+			return nil // without a total
+		}
+	}
 	s := o.log.Stat(o.header.Argv)
 	switch {
-	case o.f.json.Given && o.f.json.Value == "" && o.f.attach.interval > 0: // the last of several lines
-		o.lines.Print()
-		return nil
 	case o.f.json.Given:
 		return o.e.WriteJSON(o.e.Stderr, o.names.json, s)
-	case o.f.stat.Value == "csv" && o.f.attach.interval > 0:
-		o.lines.Print()
-		return nil
 	case o.f.stat.Value == "csv":
 		return s.CSV(o.e.Stderr, true)
 	}
