@@ -344,7 +344,7 @@ func OnlyIoctls(p *script.Program) bool {
 func (o *outputs) simulated() string {
 	f := o.f
 	switch {
-	case f.stat.Given && f.json.Value != "": // which is for a program
+	case f.json.Given && (f.stat.Given || f.json.Value == ""), f.stat.Value == "csv": // which is for a program
 		return ""
 	case o.used || f.pid() != 0 || f.sim.no || f.sim.chosen(f.attach.any()) || o.e.Devices != nil || HasDriver():
 		return ""

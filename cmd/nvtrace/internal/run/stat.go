@@ -192,7 +192,8 @@ func (f *statFlags) runs(e *cli.Env, args, command []string) int {
 	if err := f.show(e, all); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
-	if all.Nothing() && !HasDriver() && !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(strings.TrimLeft(a, "-"), "sim") }) {
+	toPrograms := f.JSON.Given || f.CSV // they read nothing else
+	if all.Nothing() && !toPrograms && !HasDriver() && !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(strings.TrimLeft(a, "-"), "sim") }) {
 		words := slices.Concat([]string{"nvtrace", "stat", "--sim", "--repeat", strconv.Itoa(f.repeat)}, args, []string{"--"}, command)
 		e.Notice("no NVIDIA driver on this machine; on a simulated GPU: %s", cli.ShellText(words))
 	}
