@@ -103,3 +103,9 @@ func (f *SecondsFlag) String() string {
 	}
 	return time.Duration(*f).String()
 }
+
+// TakesValue reports whether a flag is followed by a word.
+func TakesValue(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return !ok || !b.IsBoolFlag()
+}

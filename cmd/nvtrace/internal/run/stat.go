@@ -47,7 +47,7 @@ func StatVerb(e *cli.Env, args, command []string) int {
 	if command == nil && slices.ContainsFunc(args, isRecording) {
 		return f.recording(e, args)
 	}
-	rest, err := f.take(args)
+	rest, err := f.take(NewFlags(e).Set, args)
 	if err != nil {
 		return e.Fail(cli.ExitFailed, "stat: %v", err)
 	}
@@ -88,7 +88,7 @@ func (f *statFlags) recording(e *cli.Env, args []string) int {
 }
 
 // take takes stat's own flags out of a command line, whose other flags are those of a run.
-func (f *statFlags) take(args []string) (rest []string, err error) {
+func (f *statFlags) take(run *flag.FlagSet, args []string) (rest []string, err error) {
 	for i := 0; i < len(args); i++ {
 		name, value, joined := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(args[i], "-"), "-"), "=")
 		next := ""
@@ -107,9 +107,13 @@ func (f *statFlags) take(args []string) (rest []string, err error) {
 		fl := f.set.Lookup(name)
 		if fl == nil {
 			rest = append(rest, args[i])
+			if of := run.Lookup(name); of != nil && !joined && cli.TakesValue(of) && i+1 < len(args) {
+				rest = append(rest, next)
+				i++
+			}
 			continue
 		}
-		if b, ok := fl.Value.(interface{ IsBoolFlag() bool }); !joined && ok && b.IsBoolFlag() {
+		if !joined && !cli.TakesValue(fl) {
 			value, joined = "true", true
 		}
 		if !joined {

@@ -129,7 +129,7 @@ func complete(words []string) (list []candidate) {
 		}
 	}
 	if len(before) > 0 {
-		if f := find(before[len(before)-1]); f != nil && takesValue(f) {
+		if f := find(before[len(before)-1]); f != nil && cli.TakesValue(f) {
 			return matching(valuesOf(verb, f.Name), word, "")
 		}
 	}

@@ -56,12 +56,6 @@ func flagName(f *flag.Flag) string {
 	return "--" + f.Name
 }
 
-// takesValue reports whether a flag is followed by a word.
-func takesValue(f *flag.Flag) bool {
-	b, ok := f.Value.(interface{ IsBoolFlag() bool })
-	return !ok || !b.IsBoolFlag()
-}
-
 // roff makes text safe for a manual page.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`).Replace(s)
@@ -98,7 +92,7 @@ and its arguments.
 			fmt.Fprintf(&b, ".TP\n.B %s", roff(flagName(f)))
 			switch {
 			case value == "":
-			case takesValue(f):
+			case cli.TakesValue(f):
 				fmt.Fprintf(&b, " \\fI%s\\fR", roff(strings.ToUpper(value)))
 			default:
 				fmt.Fprintf(&b, "\\fR[=\\fI%s\\fR]", roff(strings.ToUpper(value)))

@@ -160,7 +160,7 @@ func flagsText() string {
 			name := flagName(f)
 			switch {
 			case value == "":
-			case takesValue(f):
+			case cli.TakesValue(f):
 				name += " " + strings.ToUpper(value)
 			default:
 				name += "[=" + strings.ToUpper(value) + "]"
