@@ -7,11 +7,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/view"
@@ -155,19 +159,38 @@ func (f *statFlags) runs(e *cli.Env, args, command []string) int {
 	if err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
-	defer os.RemoveAll(dir)
+	signals := make(chan os.Signal, 1)
+	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGTERM} {
+		if !signal.Ignored(sig) { // else the command is to ignore it, too
+			signal.Notify(signals, sig)
+		}
+	}
+	status, end := f.countRuns(e, dir, args, command, signals)
+	signal.Stop(signals)
+	if err := os.RemoveAll(dir); err != nil {
+		e.Notice("%v", err)
+	}
+	if end.Signaled() {
+		return endAs(end)
+	}
+	return status
+}
+
+// countRuns runs a command until a signal comes, and prints what was counted. It returns the status of the first run
+// that did not end well, or the signal that ended them all.
+func (f *statFlags) countRuns(e *cli.Env, dir string, args, command []string, signals <-chan os.Signal) (failed int, end unix.WaitStatus) {
 	var list []*view.Stat
-	failed := cli.ExitOK // the status of the first run that did not end well
 	for i := range f.repeat {
 		file := filepath.Join(dir, strconv.Itoa(i)+".json")
 		words := slices.Concat([]string{"run", "--stat", "-q", "--json=" + file}, args, []string{"--"}, command)
 		run := exec.Command(e.Self, words...)
 		run.Args[0] = os.Args[0]
 		run.Stdin, run.Stdout, run.Stderr = e.Stdin, cli.Beneath(e.Stdout), cli.Beneath(e.Stderr)
-		err := run.Run()
-		if status := run.ProcessState; status == nil {
-			return e.Fail(cli.ExitFailed, "stat: run %d: %v", i+1, err)
-		} else if failed == cli.ExitOK {
+		if err := run.Start(); err != nil {
+			return e.Fail(cli.ExitFailed, "stat: run %d: %v", i+1, err), 0
+		}
+		end = wait(run, signals)
+		if status := run.ProcessState; failed == cli.ExitOK {
 			if failed = status.ExitCode(); failed < 0 { // by a signal: what is counted so far is shown
 				failed = cli.ExitFailed
 			}
@@ -182,26 +205,58 @@ func (f *statFlags) runs(e *cli.Env, args, command []string) int {
 			break
 		}
 		list = append(list, s)
-		if run.ProcessState.ExitCode() < 0 {
+		if end.Signaled() || run.ProcessState.ExitCode() < 0 {
 			break
 		}
 	}
+	_ = os.RemoveAll(dir) // now: where Ctrl-C has ended who reads stderr, printing ends this process
 	if len(list) == 0 {
-		return max(failed, cli.ExitDiffers)
+		return max(failed, cli.ExitDiffers), end
 	}
 	if len(list) < f.repeat {
 		e.Notice("stat: %d of %d runs were counted", len(list), f.repeat)
 	}
 	all := view.OverRuns(list)
 	if err := f.show(e, all); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
+		return e.Fail(cli.ExitFailed, "%v", err), end
 	}
 	toPrograms := f.JSON.Given || f.CSV // they read nothing else
 	if all.Nothing() && !toPrograms && !HasDriver() && !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(strings.TrimLeft(a, "-"), "sim") }) {
 		words := slices.Concat([]string{"nvtrace", "stat", "--sim", "--repeat", strconv.Itoa(f.repeat)}, args, []string{"--"}, command)
 		e.Notice("no NVIDIA driver on this machine; on a simulated GPU: %s", cli.ShellText(words))
 	}
-	return failed
+	return failed, end
+}
+
+// wait waits for a run, and returns the signal by which somebody wants all runs to end: one that came meanwhile, or the
+// one that the run died of; 0: none.
+func wait(run *exec.Cmd, signals <-chan os.Signal) (end unix.WaitStatus) {
+	ended := make(chan struct{})
+	go func() {
+		_ = run.Wait() // its state tells
+		close(ended)
+	}()
+	for {
+		select {
+		case s := <-signals:
+			sig, _ := s.(unix.Signal)
+			end = unix.WaitStatus(sig)
+			if sig == unix.SIGTERM { // SIGINT is the terminal's, and the run has got it, too
+				_ = run.Process.Signal(sig)
+			}
+		case <-ended:
+			select {
+			case s := <-signals: // which came as it ended
+				sig, _ := s.(unix.Signal)
+				end = unix.WaitStatus(sig)
+			default:
+			}
+			if st, ok := run.ProcessState.Sys().(syscall.WaitStatus); ok && end == 0 && asked(unix.WaitStatus(st)) {
+				end = unix.WaitStatus(st.Signal())
+			}
+			return end
+		}
+	}
 }
 
 // show prints what runs come to where the counters of one run are printed.
