@@ -57,7 +57,7 @@ func listenSwitch(r *record.Recorder) (net.Listener, error) {
 // answerSwitch does what somebody asks for.
 func answerSwitch(r *record.Recorder, c net.Conn) {
 	defer c.Close()
-	if u, ok := c.(*net.UnixConn); !ok || !sameUser(u) || c.SetDeadline(time.Now().Add(ctlTime)) != nil {
+	if u, ok := c.(*net.UnixConn); !ok || !ofUser(u, os.Geteuid()) || c.SetDeadline(time.Now().Add(ctlTime)) != nil {
 		return
 	}
 	line, err := bufio.NewReader(io.LimitReader(c, maxCtlLine)).ReadString('\n')
@@ -122,22 +122,24 @@ func CtlVerb(e *cli.Env, args, command []string) int {
 
 // askSwitch asks the run that is the process pid, or traces it.
 func askSwitch(pid int, line string) (string, error) {
-	c, err := net.Dial("unix", switchSocket(pid))
+	at := pid
+	c, err := net.Dial("unix", switchSocket(at))
 	if by := tracerOf(pid); err != nil && by > 0 {
-		c, err = net.Dial("unix", switchSocket(by))
+		at = by
+		c, err = net.Dial("unix", switchSocket(at))
 	}
 	if err != nil {
 		return "", errors.New("no nvtrace that records library calls (--api) traces it")
 	}
 	defer c.Close()
-	if u, ok := c.(*net.UnixConn); !ok || !sameUser(u) {
-		return "", errors.New("what answers is another user's")
+	if u, ok := c.(*net.UnixConn); !ok || !ofUser(u, os.Geteuid()) && !ofUser(u, ownerOf(at)) {
+		return "", fmt.Errorf("what answers in the name of process %d is of another user, and not asked", at)
 	}
 	if err := c.SetDeadline(time.Now().Add(ctlTime)); err != nil {
 		return "", err
 	}
 	if _, err := io.WriteString(c, line+"\n"); err != nil {
-		return "", err
+		return "", fmt.Errorf("nvtrace obeys only its own user and root: %w", err)
 	}
 	b, err := io.ReadAll(io.LimitReader(c, maxCtlLine))
 	answer := strings.TrimSpace(string(b))
@@ -170,15 +172,24 @@ func statusField(pid int, name string) int {
 	return 0
 }
 
-// sameUser says whether the other side is of this process's user, or root.
-func sameUser(c *net.UnixConn) (same bool) {
+// ownerOf returns the user of a process; -1: it has gone.
+func ownerOf(pid int) int {
+	var st unix.Stat_t
+	if unix.Stat(fmt.Sprintf("/proc/%d", pid), &st) != nil {
+		return -1
+	}
+	return int(st.Uid)
+}
+
+// ofUser says whether the other side is of a user, or root.
+func ofUser(c *net.UnixConn, uid int) (is bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return false
 	}
 	err = raw.Control(func(fd uintptr) {
 		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		same = err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
+		is = err == nil && (cred.Uid == 0 || int(cred.Uid) == uid)
 	})
-	return same && err == nil
+	return is && err == nil
 }
