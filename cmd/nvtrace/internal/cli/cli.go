@@ -35,6 +35,7 @@ type Env struct {
 	Sink           record.Sink         // gets each event that is decoded, too; for tests, which plant faults
 	Debug          *slog.Logger        // of debugVar; without it, it discards
 	inputs         []input             // files that the verb reads
+	public         bool                // others may read what is written
 	Tracing        bool                // what is written holds the memory of running programs
 	Help           func(*flag.FlagSet) // gets a verb's flags instead of their being printed; nil: none
 	Verbs          []string            // the words that a command line may begin with

@@ -95,6 +95,39 @@ func TestWholeFile(t *testing.T) {
 	}
 }
 
+// TestPublic: what is for other users can be read by them, though the inputs can't be, and replaces none of these.
+func TestPublic(t *testing.T) {
+	dir := t.TempDir()
+	secret, out := filepath.Join(dir, "secret"), filepath.Join(dir, "out")
+	if err := os.WriteFile(secret, nil, ModePrivate); err != nil {
+		t.Fatal(err)
+	}
+	var e Env
+	for range 3 { // as a watch reads it again
+		e.Reads(secret)
+	}
+	if len(e.inputs) != 1 {
+		t.Errorf("%d inputs", len(e.inputs))
+	}
+	defer unix.Umask(unix.Umask(0o022))
+	mode := func() fs.FileMode {
+		st, err := os.Stat(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Mode().Perm()
+	}
+	if err := e.WritePublic(out, []byte("for all")); err != nil || mode() != 0o644 {
+		t.Errorf("mode %v: %v", mode(), err)
+	}
+	if err := e.WriteFile(out, []byte("for one"), ModeFile); err != nil || mode() != ModePrivate {
+		t.Errorf("mode %v: %v", mode(), err)
+	}
+	if err := e.WritePublic(secret, nil); err == nil {
+		t.Error("an input was written to")
+	}
+}
+
 // TestWholeFileNamed: where a file system has no files without names.
 func TestWholeFileNamed(t *testing.T) {
 	dir := t.TempDir()

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -172,17 +173,27 @@ func (g *GrownFile) Abandon() {
 }
 
 // Reads notes that a file is an input of this run: no output may be the same file, or be read
-// by more users.
+// by more users. A file that is read again counts as it is now.
 func (e *Env) Reads(name string) {
-	if st, err := os.Stat(name); err == nil {
-		e.inputs = append(e.inputs, input{name, st})
+	st, err := os.Stat(name)
+	if err != nil {
+		return
+	}
+	in := input{name, st}
+	if i := slices.IndexFunc(e.inputs, func(old input) bool { return old.name == name }); i >= 0 {
+		e.inputs[i] = in
+	} else {
+		e.inputs = append(e.inputs, in)
 	}
 }
 
 // Limit returns which of a mode's bits a new file may have: of those for others, what all
 // inputs have; while a program is traced none.
 func (e *Env) Limit(mode fs.FileMode) fs.FileMode {
-	if e.Tracing {
+	switch {
+	case e.public:
+		return mode
+	case e.Tracing:
 		return mode & ModePrivate
 	}
 	for _, in := range e.inputs {
@@ -250,6 +261,13 @@ func (e *Env) WriteFile(name string, data []byte, mode fs.FileMode) error {
 	}
 	_, err = f.Write(data)
 	return f.Finish(err)
+}
+
+// WritePublic writes a file that other users shall read, whatever its contents were made from.
+func (e *Env) WritePublic(name string, data []byte) error {
+	public := *e
+	public.public = true
+	return public.WriteFile(name, data, ModeFile)
 }
 
 // CreateWhole makes a file that takes its name when it is finished, and until then leaves what has that name as it is.

@@ -118,7 +118,7 @@ func (w *watching) tell(r *fleet.Report, now time.Time) error {
 		return nil
 	}
 	if w.prom != "" { // a full disk does not end the watch
-		if err := w.e.WriteFile(w.prom, r.Prom(now), cli.ModeFile); err != nil && !w.promFailed {
+		if err := w.e.WritePublic(w.prom, r.Prom(now)); err != nil && !w.promFailed {
 			w.promFailed = true
 			w.e.Notice("--prom: %v", err)
 		}
