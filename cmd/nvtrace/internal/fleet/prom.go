@@ -62,13 +62,13 @@ func (r *Report) promRanks(b *bytes.Buffer, job string, metric func(name, help s
 				if x.Kind != kind.kind || left == 0 {
 					continue
 				}
-				left--
 				line := fmt.Sprintf("%s{%s,rank=\"%d\",hostname=%s,cause=%s} %.3f\n", kind.name, job, rank, promText(r.hostOf(x.Files[k])), promText(x.Cause), seconds)
 				same := func(other string) bool {
 					return other[:strings.LastIndexByte(other, ' ')] == line[:strings.LastIndexByte(line, ' ')]
 				}
 				if !slices.ContainsFunc(lines, same) { // two communicators may have it
 					lines = append(lines, line)
+					left--
 				}
 			}
 		}

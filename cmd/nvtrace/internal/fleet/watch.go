@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,7 +50,12 @@ func (w *Watch) Next(r *Report, now time.Time) (changes []Change) {
 			changes = append(changes, Change{at, Over, x})
 		}
 	}
-	slices.SortStableFunc(changes, func(a, b Change) int { return strings.Compare(b.State, a.State) })
+	slices.SortStableFunc(changes, func(a, b Change) int {
+		if a.State == Begun && b.State == Begun { // in the report's order
+			return 0
+		}
+		return cmp.Or(strings.Compare(b.State, a.State), strings.Compare(a.Finding.Kind, b.Finding.Kind), slices.Compare(a.Finding.Files, b.Finding.Files))
+	})
 	w.known, w.found = known, w.found || r.Found()
 	return changes
 }
