@@ -58,7 +58,7 @@ type StatCounter struct {
 }
 
 func (s *Totals) stat(m *Meter, argv []string) *Stat {
-	v := s.verdict(s.Summary.Report())
+	v := s.outline(s.Summary.Report())
 	c := &m.All
 	result := &Stat{Command: v.program, Seconds: float64(v.Wall) / 1e9}
 	if len(argv) > 0 && !v.attached {

@@ -71,14 +71,22 @@ type memoryPeak struct {
 	Time int64  `json:"peak_time"`
 }
 
-// verdict says what a run comes to, from all that was gathered of it.
+// outline is what a verdict says while there may be more events: which program it is, for how long it ran, and how
+// much of that in the driver.
+func (s *Totals) outline(r *ioctl.Report) *verdict {
+	v := &verdict{Driver: s.gathered.driver.Time(), CallsFrom: s.gathered.from}
+	v.time(r)
+	return v
+}
+
+// verdict says what a run comes to, from all that was gathered of it. Nothing may be added afterwards.
 func (s *Totals) verdict(r *ioctl.Report) *verdict {
-	o := &s.gathered
-	v := &verdict{
-		Driver: o.driver.Time(), held: s.held(), Failed: s.book.total, First: s.book.first,
-		Images: len(o.images), Kernels: o.kernels, library: s.api(), ioctls: r.Ioctls, ioctlTime: r.IoctlTime, untimed: r.Untimed, gaps: r.Gaps, moreGaps: r.MoreGaps,
-		CallsFrom: o.from, Spent: o.spent(), GPU: o.gpuTimes(), Hang: o.hanging(), Lines: o.memoryReport(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.Unseen > 0,
-	}
+	o, v := &s.gathered, s.outline(r)
+	v.held, v.Failed, v.First = s.held(), s.book.total, s.book.first
+	v.Images, v.Kernels, v.library = len(o.images), o.kernels, s.api()
+	v.ioctls, v.ioctlTime, v.untimed, v.gaps, v.moreGaps = r.Ioctls, r.IoctlTime, r.Untimed, r.Gaps, r.MoreGaps
+	v.Spent, v.GPU, v.Hang, v.Lines = o.spent(), o.gpuTimes(), o.hanging(), o.memoryReport()
+	v.Memory, v.processes, v.memoryLess = []memoryPeak{}, len(r.Processes), s.book.l.Unseen > 0
 	if v.held.any() && !v.held.counted {
 		v.Library = new(o.library.Time())
 	} else {
@@ -88,7 +96,6 @@ func (s *Totals) verdict(r *ioctl.Report) *verdict {
 	v.place = s.place.String()
 	v.images = v.Images+v.Kernels > 0 || v.captured != nil
 	v.found = o.found
-	v.time(r)
 	l := s.book.l
 	for pid := range l.Pids {
 		for _, t := range l.Tree.Totals(pid) {
