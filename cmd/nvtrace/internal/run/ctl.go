@@ -123,9 +123,12 @@ func CtlVerb(e *cli.Env, args, command []string) int {
 // askSwitch asks the run that is the process pid, or traces it.
 func askSwitch(pid int, line string) (string, error) {
 	at := pid
-	c, err := net.Dial("unix", switchSocket(at))
-	if by := tracerOf(pid); err != nil && by > 0 {
+	if by := tracerOf(pid); by > 0 { // first: the program itself may answer in its own name
 		at = by
+	}
+	c, err := net.Dial("unix", switchSocket(at))
+	if err != nil && at != pid {
+		at = pid
 		c, err = net.Dial("unix", switchSocket(at))
 	}
 	if err != nil {

@@ -332,7 +332,7 @@ func (s *tracing) ready(pid int) error {
 		f := &s.f.startOn
 		r := s.recorder.Load()
 		if s.switchable, err = listenSwitch(r); err != nil { // the program is traced all the same
-			s.e.Step("nvtrace ctl will not be heard: " + err.Error())
+			s.e.Notice("nvtrace ctl can't begin and end the recording of this run: %v", err)
 			err = nil
 		}
 		if !f.begins(r) {
