@@ -20,6 +20,7 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/fleet"
 	"nvtrace/internal/need"
+	"nvtrace/traces/ranks"
 )
 
 var (
@@ -59,6 +60,15 @@ func newJob(t *testing.T) *job {
 	return j
 }
 
+// rankEnv is the environment of a rank. What says of the test itself that it is a part of some job is not in it.
+func rankEnv(rank, world int) []string {
+	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
+		name, _, _ := strings.Cut(s, "=")
+		return ranks.Var(name)
+	})
+	return append(env, fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", world))
+}
+
 // run runs the ranks of a job at once, and returns the report of their recordings and its exit status.
 func (j *job) run(t *testing.T, ranks, steps int, seconds string, fault ...string) (*fleet.Report, int) {
 	t.Helper()
@@ -69,7 +79,7 @@ func (j *job) run(t *testing.T, ranks, steps int, seconds string, fault ...strin
 			cmd := exec.Command(j.nvtrace, append([]string{
 				"--sim", "-q", "--api", "--gpu-times=events", "--modules=hash", "-o", filepath.Join(dir, "run.%r.nvt"), "--", j.train, dir, strconv.Itoa(steps),
 			}, fault...)...)
-			cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("LOCAL_RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", ranks), "SECONDS="+seconds)
+			cmd.Env = append(rankEnv(rank, ranks), fmt.Sprintf("LOCAL_RANK=%d", rank), "SECONDS="+seconds)
 			out, err := cmd.CombinedOutput()
 			if err != nil && seconds == "" || len(out) > 0 && err == nil && string(out) != fmt.Sprintf("rank %d has ended\n", rank) {
 				t.Errorf("rank %d: %v\n%s", rank, err, out)
@@ -151,7 +161,7 @@ func TestPlanted(t *testing.T) {
 	t.Run("watch", j.watch)
 }
 
-// watch has a rank not join a collective: who watches is told while the job hangs.
+// watch plants a rank that does not join a collective: fleet watch says so while the job hangs.
 func (j *job) watch(t *testing.T) {
 	const ranks, rank = 4, 2
 	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state.prom")
@@ -170,7 +180,7 @@ func (j *job) watch(t *testing.T) {
 		cmd := exec.CommandContext(ctx, j.nvtrace, "--sim", "-q", "--api", "-o", filepath.Join(dir, "run.%r.nvt"), "--", j.train, dir, "30", "missing", strconv.Itoa(rank), "10")
 		cmd.WaitDelay = 20 * time.Second
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-		cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", i), fmt.Sprintf("WORLD_SIZE=%d", ranks))
+		cmd.Env = rankEnv(i, ranks)
 		all.Go(func() { _ = cmd.Run() }) // it hangs until it is ended
 	}
 	lines := json.NewDecoder(out)

@@ -1,16 +1,15 @@
 package fleet
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 )
 
 // A Change is a finding that is new while a job runs, or over.
 type Change struct {
-	Time    string  `json:"time"`  // of day, when it was told
+	Time    string  `json:"time"`  // the time of day at which it was told
 	State   string  `json:"state"` // new, over
 	Finding Finding `json:"finding"`
 }
@@ -30,34 +29,30 @@ type Watch struct {
 // Found reports whether something was wrong at any time.
 func (w *Watch) Found() bool { return w.found }
 
-// Next returns what has changed since the report before. What ranks differ in is not told: they come to it one after
+// Next returns what has changed since the report before: first what is over. What ranks differ in is not told: they come to it one after
 // the other.
 func (w *Watch) Next(r *Report, now time.Time) (changes []Change) {
 	at := wallText(now.UnixNano())
 	known := make(map[string]Finding)
+	var begun []Change
 	for _, x := range r.Findings {
 		if x.Kind == Differs {
 			continue
 		}
 		key := fmt.Sprint(x.Kind, x.Cause, x.Files)
 		if _, ok := w.known[key]; !ok {
-			changes = append(changes, Change{at, Begun, x})
+			begun = append(begun, Change{at, Begun, x})
 		}
 		known[key] = x
 	}
-	for key, x := range w.known {
+	for _, key := range slices.Sorted(maps.Keys(w.known)) {
+		x := w.known[key]
 		if _, ok := known[key]; !ok && x.Kind != Paused {
 			changes = append(changes, Change{at, Over, x})
 		}
 	}
-	slices.SortStableFunc(changes, func(a, b Change) int {
-		if a.State == Begun && b.State == Begun { // in the report's order
-			return 0
-		}
-		return cmp.Or(strings.Compare(b.State, a.State), strings.Compare(a.Finding.Kind, b.Finding.Kind), slices.Compare(a.Finding.Files, b.Finding.Files))
-	})
 	w.known, w.found = known, w.found || r.Found()
-	return changes
+	return append(changes, begun...)
 }
 
 // Ended reports whether all ranks of the job have whole recordings.

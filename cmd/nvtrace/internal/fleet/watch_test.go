@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestWatchTells: what begins is told once, what is over is told, what differs is not.
+// TestWatchTells: a finding is printed once when it begins, and once when it is over; differences between ranks are not.
 func TestWatchTells(t *testing.T) {
 	hang := Finding{Kind: Hang, Cause: "missing enter", Files: []string{"run.2.nvt"}, Since: 7}
 	later := hang
