@@ -57,12 +57,16 @@ func (m *memoryFlag) Set(s string) error {
 // maxSimGPUs is how many package sim has at most.
 const maxSimGPUs = 16
 
-func (f *simFlags) register(fs *flag.FlagSet) {
-	var keys []string
+// Simulated returns the GPUs that --sim can be.
+func Simulated() (keys []string) {
 	for _, g := range sim.GPUs() {
 		keys = append(keys, g.Key)
 	}
-	fs.Var(&f.gpu, "sim", "run CUDA on a simulated GPU, =`GPU` one of "+strings.Join(keys, ", "))
+	return keys
+}
+
+func (f *simFlags) register(fs *flag.FlagSet) {
+	fs.Var(&f.gpu, "sim", "run CUDA on a simulated GPU, =`GPU` one of "+strings.Join(Simulated(), ", "))
 	fs.BoolVar(&f.no, "no-sim", false, "with --attach, do not take the simulated GPU where there is no driver")
 	fs.DurationVar(&f.timeout, "sim-timeout", 0, "stop a simulated kernel that runs longer than `TIME`, such as 30s")
 	fs.Var(&f.memory, "sim-memory", "`SIZE` of the memory that simulated GPUs may use: 300K, 2G; a number alone is of MiB")

@@ -4,11 +4,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/run"
+	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/script"
 	"nvtrace/ptrace/proc"
@@ -35,13 +38,13 @@ var flagValues = map[string][]string{
 	"orphans": {"wait", "kill", "detach", "auto"}, "on-tracer-death": {"kill", "live"},
 	"interpose": {"auto", "off", "only"}, "modules": {"hash", "refs"}, "stat": {"csv"}, "maps": {"text", "json"},
 	"start-on": {"cudaProfilerStart", "NVTX:"}, "stacks": {"alloc", "free", "sync", "launch", "failed"},
-	"completion": {"bash", "zsh", "fish"}, "kind": {"ptx", "cubin", "lto-ir"},
-	"sim": {"h200", "h100", "a100", "rtx4090", "t4"},
+	"completion": slices.Sorted(maps.Keys(completions)), "kind": {"ptx", "cubin", "lto-ir"},
+	"sim": run.Simulated(),
 }
 
 // formats are the values of --format, by verbs.
 var formats = map[string][]string{
-	"export": {"jsonl", "raw", "perfetto", "pprof", "parquet"}, "allowlist": {"text", "json", "seccomp", "nvproxy"},
+	"export": view.ExportFormats(), "allowlist": {"text", "json", "seccomp", "nvproxy"},
 }
 
 // pidVerbs take processes.
@@ -340,7 +343,7 @@ complete -c nvtrace -f -a '(__nvtrace_complete)'
 func writeCompletion(out io.Writer, shell string) error {
 	text, ok := completions[shell]
 	if !ok {
-		return fmt.Errorf("no completion for %q; there is bash, zsh and fish", shell)
+		return fmt.Errorf("no completion for %q; want bash, zsh or fish", shell)
 	}
 	_, err := io.WriteString(out, text)
 	return err

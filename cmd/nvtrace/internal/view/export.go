@@ -247,6 +247,14 @@ var exportFormats = []exportFormat{
 	{name: "parquet", what: "tables", view: (*exporter).tables},
 }
 
+// ExportFormats returns the names of the formats.
+func ExportFormats() (names []string) {
+	for i := range exportFormats {
+		names = append(names, exportFormats[i].name)
+	}
+	return names
+}
+
 // formatNamed returns a format, nil if there is none of that name.
 func formatNamed(name string) *exportFormat {
 	for i := range exportFormats {
@@ -270,10 +278,7 @@ func formatUsage() string {
 func checkFormat(format string, terminal bool) error {
 	f := formatNamed(format)
 	if f == nil {
-		var names []string
-		for i := range exportFormats {
-			names = append(names, exportFormats[i].name)
-		}
+		names := ExportFormats()
 		last := len(names) - 1
 		instead := map[string]string{
 			"chrome": "; chrome's traces are perfetto", "json": "; a line of JSON an event is jsonl, a summary nvtrace report --json", "sqlite": "; tables are parquet", "csv": "; tables are parquet",
