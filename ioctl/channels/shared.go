@@ -116,7 +116,8 @@ func (s *Shared) readings(layout *rm.Struct, page []byte, now time.Time, moving 
 		if !ok {
 			continue
 		}
-		if stamp := binary.LittleEndian.Uint64(page[at:]); !fresh(stamp, now) && (stamp != 0 || !moving) {
+		stamp := binary.LittleEndian.Uint64(page[at:])
+		if !fresh(stamp, now) && (stamp != 0 || !moving) {
 			continue
 		}
 		for _, path := range r.paths {
@@ -127,7 +128,7 @@ func (s *Shared) readings(layout *rm.Struct, page []byte, now time.Time, moving 
 			var word [4]byte
 			copy(word[:], page[at:at+member.Elem])
 			v := binary.LittleEndian.Uint32(word[:])
-			if v == 0 && stampless(page, layout, r.section) {
+			if v == 0 && stamp == 0 {
 				continue // it may not be filled
 			}
 			if member.Type == "NvTemp" {
@@ -147,10 +148,4 @@ func fresh(stamp uint64, now time.Time) bool {
 		return false
 	}
 	return now.Sub(time.Unix(0, int64(stamp))).Abs() < old
-}
-
-// stampless reports whether a section has no time stamp.
-func stampless(page []byte, layout *rm.Struct, section string) bool {
-	at, _, ok := layout.Find(section + ".lastModifiedTimestamp")
-	return !ok || binary.LittleEndian.Uint64(page[at:]) == 0
 }

@@ -40,12 +40,15 @@ var mapDocs = map[object.MapType]string{
 	object.MapBloomFilter: "whether a value may have been put in",
 }
 
+// pointerRE is the name in a declaration of a pointer to a function.
+var pointerRE = regexp.MustCompile(`\(\*(\w+)\)`)
+
 // prototype is a helper's declaration as authors read it: result, name, arguments.
 func prototype(h *helper.Helper) string {
 	if h.C == "" { // of bpftime, whose header declares it
 		return h.Name + "(" + h.Takes() + ")"
 	}
-	return regexp.MustCompile(`\(\*(\w+)\)`).ReplaceAllString(h.C, "$1")
+	return pointerRE.ReplaceAllString(h.C, "$1")
 }
 
 // contextField is a field of a context, as C has it.
