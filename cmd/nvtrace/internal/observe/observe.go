@@ -39,7 +39,7 @@ type Func func(e *Event)
 // Observe implements Observer.
 func (f Func) Observe(e *Event) { f(e) }
 
-// A Feed gives events to observers. It implements record.Sink but for Idle.
+// A Feed decodes events and gives them to observers. It has the methods of a record.Sink except Idle.
 type Feed struct {
 	Filter    *ioctl.Filter // nil: all events are wanted
 	Notice    func(string)  // gets the decoder's notices; nil: they stay there

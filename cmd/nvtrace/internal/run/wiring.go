@@ -351,8 +351,8 @@ func (s *tracing) startGPU() {
 	}
 }
 
-// counted returns what is told of launches that were counted; nil where trials would be
-// among them.
+// counted returns the function that gets the number of a kernel's launches; nil with --verify, whose trials would
+// be among them.
 func (s *tracing) counted() func(kernel string, n uint64) {
 	if s.probes.Verify() {
 		return nil
