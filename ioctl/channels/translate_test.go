@@ -158,7 +158,7 @@ func TestRmlaunch(t *testing.T) {
 func TestNumberAgain(t *testing.T) {
 	p, err := Open(os.Getpid())
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	defer p.Close()
 	if _, err := p.Maps(); err != nil {
