@@ -117,16 +117,14 @@ def main():
     if args.child:
         child(args.child[0], args.child[1], int(args.child[2]))
         return 0
-    env, options = dict(os.environ), []
-    if args.sim:
-        env["NVTRACE_TEST_DRIVER_PROBES"], options = "1", ["--sim"]
+    options = ["--sim", "--sim-probes=driver"] if args.sim else []
     bad = 0
     for name in args.only or PROGRAMS:
         for way in WAYS:
             command = ["python3", os.path.abspath(__file__), "--child", name, way, "2000" if args.sim else "2000000"]
             probe = os.path.join(HERE, "..", "examples", "probes", "count.bpf.o")
             p = subprocess.run([args.nvtrace, "-q", *options, "--maps", "json", "--attach", probe, "--kernel", "nvtrace_final_counts", "--", *command],
-                               capture_output=True, text=True, env=env, timeout=600)
+                               capture_output=True, text=True, timeout=600)
             got, stale = counted(p.stderr)
             want = p.stdout.strip()
             right = p.returncode == 0 and want.isdigit() and got == [int(want)] * 2 and not stale

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
-	"nvtrace/cmd/nvtrace/internal/run"
 )
 
 const directObject = "../../nvattach/testdata/obj/bpftime.bpf.o"
@@ -57,13 +56,12 @@ func TestDirectRunByDriver(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("calls of functions need amd64")
 	}
-	t.Setenv(run.SimDriverProbes, "1")
-	status, out, errs := attach(t, "--run", "cuda__square:2:2:4", "--map", "vec[0..9]=3", "--maps", "json", directObject)
+	status, out, errs := attach(t, "--sim-probes=driver", "--run", "cuda__square:2:2:4", "--map", "vec[0..9]=3", "--maps", "json", directObject)
 	if status != cli.ExitOK || errs != "" {
 		t.Fatalf("status %d, %s", status, errs)
 	}
 	holds(t, out, `{"map": "vec"`, `{"key": 7, "value": 81}, {"key": 8, "value": 3}`)
-	status, out, errs = attach(t, "--run", "none", directObject)
+	status, out, errs = attach(t, "--sim-probes=driver", "--run", "none", directObject)
 	if status != cli.ExitFailed || out != "" {
 		t.Errorf("status %d, %q", status, out)
 	}

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"nvtrace/cmd/nvtrace/internal/run"
 	"nvtrace/traces"
 )
 
@@ -33,13 +32,13 @@ func TestTimesByProbe(t *testing.T) {
 	buildNvtrace(t, nvtrace)
 	for _, tt := range []struct {
 		name     string
-		env      string
+		by       string
 		blocking string
 		many     int
 	}{
-		{name: "simulated", many: 20000},
-		{name: "driver", env: run.SimDriverProbes + "=1", many: 500}, // as on a real GPU
-		{name: "blocking", env: run.SimDriverProbes + "=1", blocking: "CUDA_LAUNCH_BLOCKING=1", many: 100},
+		{name: "simulated", by: "simulator", many: 20000},
+		{name: "driver", by: "driver", many: 500}, // as on a real GPU
+		{name: "blocking", by: "driver", blocking: "CUDA_LAUNCH_BLOCKING=1", many: 100},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			many := tt.many
@@ -47,9 +46,9 @@ func TestTimesByProbe(t *testing.T) {
 				many = min(many, 1000)
 			}
 			file := filepath.Join(dir, tt.name+".nvt")
-			cmd := exec.Command(nvtrace, "-q", "--sim", "--gpu-times=probe", "-o", file, "--", program, fmt.Sprint(many))
+			cmd := exec.Command(nvtrace, "-q", "--sim", "--sim-probes", tt.by, "--gpu-times=probe", "-o", file, "--", program, fmt.Sprint(many))
 			var said bytes.Buffer
-			cmd.Env, cmd.Stderr = append(os.Environ(), tt.env, tt.blocking), &said
+			cmd.Env, cmd.Stderr = append(os.Environ(), tt.blocking), &said
 			out, err := cmd.Output()
 			if err != nil || said.Len() > 0 {
 				t.Fatalf("%v\n%s%s", err, out, &said)

@@ -32,8 +32,6 @@ type Options struct {
 	Session *session.Session
 	// JIT tunes the compiler of rewritten images.
 	JIT *jit.Options
-	// InProgram leaves compiling to the driver, in the program.
-	InProgram bool
 	// MachineCode says whether programs go into machine code, too, where a kernel has no
 	// PTX.
 	MachineCode MachineCode
@@ -671,9 +669,6 @@ func (v *visit) findDriver() error {
 // compiler library that belongs to this driver, in a process of nvtrace's (package jit): compiling
 // is the larger part of what rewriting costs, and there its results can be kept.
 func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch, base uint64, options ...string) func(text string) ([]byte, error) {
-	if tr.o.InProgram {
-		return nil
-	}
 	c := tr.compiler(lib.path)
 	if c.c == nil {
 		return nil

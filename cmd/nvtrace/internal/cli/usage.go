@@ -18,5 +18,5 @@ var RunGroups = []flagGroup{
 	{"Probes", []string{
 		"attach", "clang-flags", "script", "tool", "param", "kernel", "prog", "at", "set", "map", "map-pin", "maps", "interval", "v", "verify", "require", "machine-code", "untested-arch", "strict", "fuel", "map-threads", "allow-exit",
 	}},
-	{"Simulator", []string{"sim", "no-sim", "sim-gpus", "sim-memory", "sim-timeout"}},
+	{"Simulator", []string{"sim", "no-sim", "sim-gpus", "sim-memory", "sim-timeout", "sim-probes"}},
 }

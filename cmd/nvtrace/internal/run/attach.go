@@ -45,6 +45,7 @@ type attachFlags struct {
 	mapsTo                     *mapsFile            // it
 	shown                      func([]script.Shown) // puts what scripts on the host show there; nil: it is shown apart
 	directSim                  bool                 // of the verb attach
+	directBy                   probesFlag           // of the verb attach
 	inMachineCode              bool
 	untestedArch               bool
 
@@ -287,14 +288,6 @@ func (f *attachFlags) placeOf(o *object.Object, name, section string) string {
 	}
 	return fmt.Sprintf("program %s, section %s", name, section)
 }
-
-// SimDriverProbes is an environment variable for tests: probes get into programs
-// on the simulated GPU through its driver in the program, as on a real GPU.
-const SimDriverProbes = "NVTRACE_TEST_DRIVER_PROBES"
-
-// driverCompiles is an environment variable for tests: woven modules are compiled by
-// the driver, in the program.
-const driverCompiles = "NVTRACE_TEST_DRIVER_COMPILES"
 
 // errRequired: --require, and a kernel can't be probed.
 var errRequired = errors.New("--require")

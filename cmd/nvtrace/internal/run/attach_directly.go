@@ -82,10 +82,10 @@ func (f *attachFlags) directly(e *cli.Env, plan *nvattach.Plan, settings []objec
 	defer stop()
 	probes := session.New(so)
 	var err error
-	if e.Getenv(SimDriverProbes) == "" && (f.directSim || !HasDriver()) {
+	if !f.directBy.driver && (f.directSim || !HasDriver()) {
 		err = gpu.RunDirectSimulated(ctx, runs, probes)
 	} else {
-		err = directlyOnGPU(ctx, e, probes, runs)
+		err = directlyOnGPU(ctx, e, probes, runs, f.directBy)
 	}
 	err = errors.Join(err, probes.Close())
 	if err := f.mapsTo.close(); err != nil {
@@ -97,12 +97,12 @@ func (f *attachFlags) directly(e *cli.Env, plan *nvattach.Plan, settings []objec
 	return cli.ExitOK
 }
 
-// directlyOnGPU runs programs on the machine's GPU.
-func directlyOnGPU(ctx context.Context, e *cli.Env, probes *session.Session, runs []gpu.Direct) error {
+// directlyOnGPU runs programs on the machine's GPU, or through the simulated one's driver.
+func directlyOnGPU(ctx context.Context, e *cli.Env, probes *session.Session, runs []gpu.Direct, by probesFlag) error {
 	o := &gpu.DirectOptions{Options: gpu.Options{
 		Session: probes, JIT: &jit.Options{}, Logger: e.Debug, Report: func(text string) { e.Notice("%s", text) },
 	}}
-	if e.Getenv(SimDriverProbes) != "" {
+	if by.driver {
 		s, err := sim.New(nil)
 		if err != nil {
 			return err

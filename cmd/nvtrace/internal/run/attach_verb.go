@@ -27,7 +27,7 @@ func idleAttach(fs *flag.FlagSet, dry, direct bool) (err error) {
 		switch {
 		case (ofDry.Lookup(name) != nil || name == "require") && !dry:
 			err = fmt.Errorf("%s wants --dry-run", dashes+name)
-		case (name == "sim" || name == "maps") && !direct:
+		case (name == "sim" || name == "sim-probes" || name == "maps") && !direct:
 			err = fmt.Errorf("--%s wants --run", name)
 		case name == "v":
 			err = errors.New("-v wants a program: nvtrace -v --attach probe.o -- command [args]")
@@ -56,6 +56,7 @@ func AttachVerb(e *cli.Env, args, command []string) int {
 	dry.Register(fs)
 	fs.Var(&direct, "run", "run a program of kprobe/__directly_run on the GPU, or on the PTX machine where there is none, and show the maps: `PROG[:COUNT[:GRID:BLOCK]]` (repeated)")
 	fs.BoolVar(&f.directSim, "sim", false, "with --run, take the PTX machine even where there is a GPU")
+	f.directBy.register(fs)
 	var run controlFlags
 	run.register(fs)
 	names, status, ok := cli.ParseAnywhere(fs, args)

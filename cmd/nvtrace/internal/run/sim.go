@@ -31,6 +31,33 @@ type simFlags struct {
 	timeout time.Duration
 	memory  memoryFlag
 	count   int
+	probes  probesFlag
+}
+
+// probesFlag is --sim-probes=BY: by whom programs get into kernels on the simulated GPU.
+type probesFlag struct {
+	driver bool // by calls of the driver in the program, as on a GPU
+}
+
+func (p *probesFlag) register(fs *flag.FlagSet) {
+	fs.Var(p, "sim-probes", "put probes into kernels on the simulated GPU `BY` simulator: itself; driver: as on a GPU, by driver calls in the program")
+}
+
+// String implements flag.Value.
+func (p *probesFlag) String() string {
+	if p.driver {
+		return "driver"
+	}
+	return "simulator"
+}
+
+// Set implements flag.Value.
+func (p *probesFlag) Set(s string) error {
+	if s != "simulator" && s != "driver" {
+		return errors.New("want simulator or driver")
+	}
+	p.driver = s == "driver"
+	return nil
 }
 
 // memoryFlag is --sim-memory=SIZE, in bytes; 0: as much as the GPU has, and the machine.
@@ -71,6 +98,7 @@ func (f *simFlags) register(fs *flag.FlagSet) {
 	fs.DurationVar(&f.timeout, "sim-timeout", 0, "stop a simulated kernel that runs longer than `TIME`, such as 30s")
 	fs.Var(&f.memory, "sim-memory", "`SIZE` of the memory that simulated GPUs may use: 300K, 2G; a number alone is of MiB")
 	fs.IntVar(&f.count, "sim-gpus", 1, "`NUMBER` of simulated GPUs")
+	f.probes.register(fs)
 }
 
 // chosen reports whether the program gets a simulated GPU: where that is asked

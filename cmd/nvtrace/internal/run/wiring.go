@@ -67,7 +67,7 @@ func (s *tracing) setUp(command []string) (err error) {
 			return err
 		}
 		hooked, loads := s.probes, s.modules
-		if s.e.Getenv(SimDriverProbes) != "" {
+		if f.sim.probes.driver {
 			hooked, loads = nil, nil
 		}
 		if s.sim, err = startSimulation(s.e, &f.sim, command, hooked, s.refuse, loads); err != nil {
@@ -78,7 +78,7 @@ func (s *tracing) setUp(command []string) (err error) {
 	if f.recorded().Has(api.NVTX) && f.pid() == 0 {
 		s.takeRanges()
 	}
-	if f.attach.kernelProbes() && (s.sim == nil || s.e.Getenv(SimDriverProbes) != "") {
+	if f.attach.kernelProbes() && (s.sim == nil || f.sim.probes.driver) {
 		if f.onDeath == deathLive {
 			return errors.New("--attach and --gpu-times=probe have the program call its driver, and would leave it in the midst of that if nvtrace were killed; leave --on-tracer-death=live out")
 		}
@@ -333,7 +333,7 @@ func (s *tracing) startGPU() {
 		s.e.Notice("device nodes: %v", err)
 	}
 	s.gpu = gpu.New(&gpu.Options{
-		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.Getenv(driverCompiles) != "", MachineCode: s.f.attach.machineCode(),
+		Session: s.probes, Logger: s.opts.Logger, MachineCode: s.f.attach.machineCode(),
 		Report: func(text string) { s.e.Notice("probes: %s", text) },
 		Refuse: s.refuse, Ending: s.ending, Running: s.f.pid() != 0,
 	}, record.ExtensionClass)

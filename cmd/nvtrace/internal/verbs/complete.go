@@ -39,7 +39,7 @@ var flagValues = map[string][]string{
 	"interpose": {"auto", "off", "only"}, "modules": {"hash", "refs"}, "stat": {"csv"}, "maps": {"text", "json"},
 	"start-on": {"cudaProfilerStart", "NVTX:"}, "stacks": {"alloc", "free", "sync", "launch", "failed"},
 	"completion": slices.Sorted(maps.Keys(completions)), "kind": {"ptx", "cubin", "lto-ir"},
-	"sim": run.Simulated(),
+	"sim": run.Simulated(), "sim-probes": {"simulator", "driver"},
 }
 
 // formats are the values of --format, by verbs.
