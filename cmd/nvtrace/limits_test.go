@@ -33,18 +33,28 @@ func TestFewThreads(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become a user that has no other processes")
 	}
+	nvtrace, as := nvtraceOfOther(t)
+	cmd := exec.Command("/bin/bash", "-c", "ulimit -u 16; exec "+nvtrace+" -- /bin/echo started")
+	as(cmd)
+	checkRefused(t, cmd, "ulimit -u 16")
+}
+
+// nvtraceOfOther returns an nvtrace that another user may execute, and what has a command be that
+// user's. Only root can.
+func nvtraceOfOther(t *testing.T) (nvtrace string, as func(*exec.Cmd)) {
+	t.Helper()
 	// The test binary is nvtrace where it is called so; its folder is not for others.
 	dir, err := os.MkdirTemp("", "nvtrace-limits") //nolint:usetesting // above t.TempDir() no other user may look
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	const other = 23456                  // a user
 	cover := filepath.Join(dir, "cover") // where the user may write what -cover has counted
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(cover, 0o755), os.Chown(cover, other, other)); err != nil {
 		t.Fatal(err)
 	}
-	nvtrace := filepath.Join(dir, "nvtrace")
+	nvtrace = filepath.Join(dir, "nvtrace")
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -52,11 +62,48 @@ func TestFewThreads(t *testing.T) {
 	if err := os.WriteFile(nvtrace, self, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/bin/bash", "-c", "ulimit -u 16; exec "+nvtrace+" -- /bin/echo started")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
-	cmd.Env = append(os.Environ(), "GOCOVERDIR="+cover)
-	cmd.Dir = "/"
-	checkRefused(t, cmd, "ulimit -u 16")
+	return nvtrace, func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
+		cmd.Env = append(os.Environ(), "GOCOVERDIR="+cover)
+		cmd.Dir = "/"
+	}
+}
+
+// TestSaysRights: a program that lacks the rights of its file is told of once, with and without -q,
+// and recordings have it.
+func TestSaysRights(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make a program with rights of another user's")
+	}
+	nvtrace, as := nvtraceOfOther(t)
+	dir := filepath.Dir(nvtrace)
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil || fs.Flags&0x2 != 0 { // ST_NOSUID
+		t.Skipf("files in %s give no rights: %v", dir, err)
+	}
+	echo, err := os.ReadFile("/bin/echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "program")
+	if err := errors.Join(os.WriteFile(program, echo, 0o755), os.Chmod(program, 0o755|os.ModeSetuid)); err != nil {
+		t.Fatal(err)
+	}
+	for _, quiet := range []string{"-q=false", "-q"} {
+		recording := filepath.Join(dir, "cover", "run"+quiet+".nvt")
+		run := exec.Command(nvtrace, quiet, "-o", recording, "--", program, "ran")
+		as(run)
+		var out, said strings.Builder
+		run.Stdout, run.Stderr = &out, &said
+		if err := run.Run(); err != nil || out.String() != "ran\n" || strings.Count(said.String(), program+", which is setuid") != 1 {
+			t.Errorf("%q: %v; %q; it says %q", quiet, err, out.String(), said.String())
+		}
+		report := exec.Command(nvtrace, "report", recording)
+		as(report)
+		if got, err := report.CombinedOutput(); err != nil || strings.Count(string(got), program+", which is setuid") != 1 {
+			t.Errorf("%q: %v; the report: %s", quiet, err, got)
+		}
+	}
 }
 
 // TestFewDescriptors: where nvtrace may not open what it needs, the program runs as it is, and a line says

@@ -3,6 +3,7 @@ package record
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -31,8 +32,18 @@ func (r *Recorder) checkRights(t *ptrace.Task, path string) {
 		r.lacking = make(map[string]bool)
 	}
 	r.lacking[path] = true
-	r.Note(t, fmt.Sprintf("process %d executes %s, which is %s: under a tracer without privileges it runs without these rights; if it needs them, run nvtrace as root", t.PID, path, what))
+	text := fmt.Sprintf("process %d executes %s, which is %s%s", t.PID, path, what, withoutRights)
+	r.Note(t, text)
+	if r.opts.Say != nil { // it may be why the program fails, so it is not left to the summary
+		r.opts.Say(text)
+	}
 }
+
+// withoutRights is how a note of checkRights ends.
+const withoutRights = ": under a tracer without privileges it runs without these rights; if it needs them, run nvtrace as root"
+
+// Said reports whether a note is one that [Options.Say] was told, too.
+func Said(note string) bool { return strings.HasSuffix(note, withoutRights) }
 
 // rights says by what a program's file gives rights to a user who has neither; "": it
 // gives none.

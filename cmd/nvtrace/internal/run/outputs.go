@@ -403,7 +403,9 @@ func (o *outputs) summarise() error {
 	if o.f.json.Given {
 		return o.e.WriteJSON(o.e.Stderr, o.names.json, o.log.WithAPI(report))
 	}
-	report.Notes = slices.DeleteFunc(report.Notes, outcome.IsNote) // they are said by who has found them
+	report.Notes = slices.DeleteFunc(report.Notes, func(text string) bool { // they are said by who has found them
+		return outcome.IsNote(text) || record.Said(text)
+	})
 	w := cli.NewPage(o.e.Stderr)
 	if o.log.Nothing(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be
 		_ = o.layout().WriteTail(w, report)
