@@ -76,7 +76,7 @@ nvtrace/examples/rmlaunch    < nvtrace/fatbin nvtrace/rm nvtrace/rm/channel
 nvtrace/examples/events      < nvtrace/nvattach nvtrace/nvattach/hostrun nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx/bpf
 nvtrace/cmd/nvtrace/internal/export < nvtrace/cmd/nvtrace/internal/observe nvtrace/ioctl nvtrace/nvattach/api nvtrace/nvattach/nccl nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
 nvtrace/nvattach/nccl        < nvtrace/nvattach/api nvtrace/traces
-nvtrace/cmd/nvtrace/internal/fleet < nvtrace/cmd/nvtrace/internal/observe nvtrace/ioctl nvtrace/nvattach/api nvtrace/nvattach/nccl nvtrace/traces nvtrace/traces/escape nvtrace/traces/ranks
+nvtrace/cmd/nvtrace/internal/fleet < nvtrace/cmd/nvtrace/internal/observe nvtrace/cmd/nvtrace/internal/traits nvtrace/nvattach/nccl nvtrace/traces nvtrace/traces/escape nvtrace/traces/ranks
 nvtrace/cmd/nvtrace/internal/ras <
 nvtrace/cmd/nvtrace/internal/units <
 nvtrace/cmd/nvtrace/internal/observe < nvtrace/ioctl nvtrace/nvattach/api nvtrace/traces

@@ -109,10 +109,11 @@ type Follower struct {
 	// GPU says that times of GPUs are in the recording.
 	GPU bool
 
+	taken   int64 // operations that Ops had before its first; indices of operations count them
 	handles map[handleKey]int32
 	states  []commState // by index of Comms
 	threads map[threadKey]*thread
-	waiting map[launchKey][]int32 // operations by the launch of their kernel
+	waiting map[launchKey][]int64 // operations by the launch of their kernel
 }
 
 type (
@@ -142,15 +143,23 @@ type peerKey struct {
 // thread is what a thread is at.
 type thread struct {
 	depth   int     // of groups
-	group   []int32 // operations of the group
-	running []int32 // those whose kernels are launched by what the thread is in now
+	group   []int64 // operations of the group
+	running []int64 // those whose kernels are launched by what the thread is in now
 }
 
 // New returns a Follower that has seen nothing yet.
 func New() *Follower {
 	return &Follower{
-		handles: make(map[handleKey]int32), threads: make(map[threadKey]*thread), waiting: make(map[launchKey][]int32),
+		handles: make(map[handleKey]int32), threads: make(map[threadKey]*thread), waiting: make(map[launchKey][]int64),
 	}
+}
+
+// op returns an operation, nil if it was taken out of Ops.
+func (f *Follower) op(i int64) *Op {
+	if i < f.taken {
+		return nil
+	}
+	return &f.Ops[i-f.taken]
 }
 
 // inside reports whether a call of NCCL's is around a frame, which is then NCCL's own.
@@ -303,7 +312,7 @@ func (f *Follower) begin(ev *traces.Event, frame *api.Frame, t *thread, name str
 		f.More++
 		return
 	}
-	i := int32(len(f.Ops))
+	i := f.taken + int64(len(f.Ops))
 	f.Ops = append(f.Ops, op)
 	if t.depth > 0 {
 		t.group = append(t.group, i)
@@ -319,14 +328,14 @@ func (f *Follower) launch(ev *traces.Event, frame *api.Frame) {
 		return
 	}
 	for _, i := range t.running {
-		if o := &f.Ops[i]; o.Launch < 0 {
+		if o := f.op(i); o != nil && o.Launch < 0 {
 			o.Launch = ev.Time
 		}
 	}
 	if len(f.waiting) >= maxKeys {
 		clear(f.waiting)
 	}
-	f.waiting[launchKey{threadKey{ev.PID, ev.TID}, ev.Time}] = append([]int32(nil), t.running...)
+	f.waiting[launchKey{threadKey{ev.PID, ev.TID}, ev.Time}] = append([]int64(nil), t.running...)
 }
 
 // work takes in what a GPU did.
@@ -345,11 +354,12 @@ func (f *Follower) work(ev *traces.Event) {
 	// A group may have operations on several streams, and launches a kernel for each.
 	exact := false
 	for _, i := range ops {
-		exact = exact || f.Ops[i].Stream == w.Stream
+		o := f.op(i)
+		exact = exact || o != nil && o.Stream == w.Stream
 	}
 	for _, i := range ops {
-		o := &f.Ops[i]
-		if exact && o.Stream != w.Stream {
+		o := f.op(i)
+		if o == nil || exact && o.Stream != w.Stream {
 			continue
 		}
 		if o.Begin < 0 || w.Start < o.Begin {
@@ -373,7 +383,9 @@ func (f *Follower) returned(ev *traces.Event, frame *api.Frame) {
 		}
 		if t.depth == 0 {
 			for _, i := range t.group {
-				f.Ops[i].Exit, f.Ops[i].Result, f.Ops[i].Group = end, int32(ev.Ret), int32(len(t.group))
+				if o := f.op(i); o != nil {
+					o.Exit, o.Result, o.Group = end, int32(ev.Ret), int32(len(t.group))
+				}
 			}
 			t.group, t.running = t.group[:0], t.running[:0]
 		}
@@ -382,7 +394,9 @@ func (f *Follower) returned(ev *traces.Event, frame *api.Frame) {
 	default:
 		if collective[name] && t.depth == 0 {
 			for _, i := range t.running {
-				f.Ops[i].Exit, f.Ops[i].Result = end, int32(ev.Ret)
+				if o := f.op(i); o != nil {
+					o.Exit, o.Result = end, int32(ev.Ret)
+				}
 			}
 			t.running = t.running[:0]
 		}

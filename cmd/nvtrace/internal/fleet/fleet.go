@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"nvtrace/cmd/nvtrace/internal/traits"
 	"nvtrace/nvattach/nccl"
 )
 
@@ -24,6 +25,7 @@ type Options struct {
 type Fleet struct {
 	opts    Options
 	ranks   []Rank
+	byFile  map[string]int
 	comms   map[uint64]*comm
 	ops     map[opKey]*together
 	clocks  map[string]*clock // by boot
@@ -61,7 +63,8 @@ type Rank struct {
 	doingSince  int64
 	job         string
 	world       int
-	blind       bool // times of GPUs were not recorded
+	blind       bool  // times of GPUs were not recorded
+	before      int64 // when it came to the collective that was added last
 }
 
 // comm is a communicator with its members.
@@ -87,6 +90,8 @@ type member struct {
 	first  uint64
 	since  int64
 	inCall bool
+	at     uint64 // a collective that it came to last, or is in
+	what   signature
 }
 
 // signature is what all ranks must agree on.
@@ -131,11 +136,11 @@ type together struct {
 	low   int64 // the shortest: of the one that came last
 	next  int64 // the second shortest
 	last  int32 // index of the rank that came last
-	sums  [purposes]int64
-	mine  [purposes]int64 // of the last
-	bare  int64           // sum of exposed times
-	own   int64           // that of the last
-	wsum  int64           // of windows
+	sums  [nccl.Purposes]int64
+	mine  [nccl.Purposes]int64 // of the last
+	bare  int64                // sum of exposed times
+	own   int64                // that of the last
+	wsum  int64                // of windows
 	wmine int64
 	end   int64 // in common time; 0: not known
 	enter int64 // of the first that was seen, against which order of arrival is measured
@@ -148,7 +153,7 @@ type together struct {
 // New returns a Fleet without ranks.
 func New(o *Options) *Fleet {
 	f := &Fleet{
-		comms: make(map[uint64]*comm), ops: make(map[opKey]*together), clocks: make(map[string]*clock),
+		byFile: make(map[string]int), comms: make(map[uint64]*comm), ops: make(map[opKey]*together), clocks: make(map[string]*clock),
 		facts: make(map[string]map[string][]int), sets: make(map[string]map[string][]int), failing: make(map[string]map[int]uint64),
 	}
 	if o != nil {
@@ -159,25 +164,35 @@ func New(o *Options) *Fleet {
 	return f
 }
 
-// Add takes in a recording that was read whole. It keeps nothing of it but what is said above.
-func (f *Fleet) Add(r *Recorded) {
-	index := len(f.ranks)
-	ops := r.ops()
-	c := f.clock(r, ops)
-	when := func(t int64) int64 { return c.common(r.Header.Start + t) }
-	who := Rank{
-		Rank: r.Place.Rank, File: r.File, Host: r.Header.Host, Events: r.Events, Collectives: len(ops), Complete: r.Complete, End: r.exit, Wall: r.Last,
-		begin: when(0), last: when(r.Last), job: r.Place.Job, world: r.Place.World, blind: !r.follow.GPU,
+// rank returns the place of a recording among the ranks.
+func (f *Fleet) rank(p *Part) int {
+	index, ok := f.byFile[p.File]
+	if !ok {
+		index = len(f.ranks)
+		f.byFile[p.File] = index
+		f.ranks = append(f.ranks, Rank{Rank: p.Place.Rank, File: p.File, Host: p.Host, job: p.Place.Job, world: p.Place.World})
 	}
-	if r.exit != "" {
-		who.exited = when(r.exited)
+	return index
+}
+
+// Add takes in the next part of a recording. It keeps nothing of it but what is said above.
+func (f *Fleet) Add(p *Part) {
+	index := f.rank(p)
+	c := f.clock(p)
+	when := func(t int64) int64 { return c.common(p.Start + t) }
+	who := &f.ranks[index]
+	who.Events += p.Events
+	who.Collectives += len(p.Ops)
+	who.Complete, who.Wall, who.blind = p.Complete, p.Last, !p.GPU
+	who.begin, who.last = when(0), when(p.Last)
+	if who.End = p.State.Exit; who.End != "" {
+		who.exited = when(p.State.Exited)
 	}
-	doing, since := r.atEnd()
-	who.doing, who.doingSince = doing, when(since)
-	if who.Rank < 0 { // NCCL's largest communicator knows one, too
+	who.doing, who.doingSince = p.State.Doing, when(p.State.Since)
+	if p.Place.Rank < 0 { // NCCL's largest communicator knows one, too
 		best := int32(0)
-		for i := range r.follow.Comms {
-			if m := &r.follow.Comms[i]; m.Size > best && m.Rank >= 0 {
+		for i := range p.Comms {
+			if m := &p.Comms[i]; m.Size > best && m.Rank >= 0 {
 				best, who.Rank, who.world = m.Size, int(m.Rank), int(m.Size)
 			}
 		}
@@ -185,48 +200,37 @@ func (f *Fleet) Add(r *Recorded) {
 	if f.base == 0 || who.begin < f.base {
 		f.base = who.begin
 	}
-	f.ranks = append(f.ranks, who)
-	members := f.join(index, r, when)
-	var before int64
-	for i := range ops {
-		o := &ops[i]
-		m := members[o.Comm]
-		if m == nil {
+	f.join(index, p, when)
+	for i := range p.Ops {
+		o := &p.Ops[i]
+		id := p.Comms[o.Comm].ID
+		if id == 0 {
 			f.unknown++
 			continue
 		}
 		if o.PointToPoint() {
 			continue
 		}
-		m.enter, m.entered = when(o.Enter), o.Seq
-		m.known = o.end >= 0 || o.NotOver || o.Exit < 0 // one that was captured into a graph has no times
-		switch {
-		case o.end >= 0:
-			m.over, m.first, m.inCall = o.Seq, 0, false
-		case m.known && m.first == 0:
-			m.first, m.since, m.inCall = o.Seq, m.enter, o.Exit < 0
-		}
-		k := f.comms[r.follow.Comms[o.Comm].ID]
+		k := f.comms[id]
 		const starting = 16 // collectives, between which programs load and compile
-		if before > 0 && o.end >= 0 && o.Seq > starting {
-			k.longest = max(k.longest, m.enter-before)
+		if who.before > 0 && o.Over >= 0 && o.Seq > starting {
+			k.longest = max(k.longest, when(o.Enter)-who.before)
 		}
-		before = m.enter
+		who.before = when(o.Enter)
 		f.fold(index, k, o, when)
 	}
-	for name, value := range r.compared() {
-		note(f.facts, name, value, index)
-	}
-	for set, list := range r.sets {
-		for name := range list {
-			note(f.sets, set, name, index)
+	for _, t := range p.Traits {
+		switch t.Kind {
+		case traits.Is:
+			note(f.facts, t.Name, t.Value, index)
+		case traits.Has:
+			note(f.sets, t.Name, t.Value, index)
+		case traits.Fails:
+			if f.failing[t.Value] == nil {
+				f.failing[t.Value] = make(map[int]uint64)
+			}
+			f.failing[t.Value][index] += t.N
 		}
-	}
-	for what, n := range r.failures {
-		if f.failing[what] == nil {
-			f.failing[what] = make(map[int]uint64)
-		}
-		f.failing[what][index] = n
 	}
 }
 
@@ -234,14 +238,15 @@ func note(to map[string]map[string][]int, name, value string, index int) {
 	if to[name] == nil {
 		to[name] = make(map[string][]int)
 	}
-	to[name][value] = append(to[name][value], index)
+	if list := to[name][value]; !slices.Contains(list, index) {
+		to[name][value] = append(list, index)
+	}
 }
 
-// join makes a rank a member of its communicators, by their index in its recording.
-func (f *Fleet) join(index int, r *Recorded, when func(int64) int64) map[int32]*member {
-	members := make(map[int32]*member)
-	for i := range r.follow.Comms {
-		c := &r.follow.Comms[i]
+// join says how far a rank is in its communicators.
+func (f *Fleet) join(index int, p *Part, when func(int64) int64) {
+	for i := range p.Comms {
+		c := &p.Comms[i]
 		if c.ID == 0 {
 			continue
 		}
@@ -250,17 +255,22 @@ func (f *Fleet) join(index int, r *Recorded, when func(int64) int64) map[int32]*
 			k = &comm{id: c.ID, parent: c.Parent, size: c.Size, members: make(map[int]*member)}
 			f.comms[c.ID] = k
 		}
-		m := &member{rank: c.Rank}
-		k.members[index], members[int32(i)] = m, m
+		m := &member{rank: c.Rank, entered: c.Entered, enter: when(c.Enter), known: c.Known, over: c.Over, first: c.First, since: when(c.Since), inCall: c.InCall}
+		if c.Entered > 0 {
+			m.at, m.what = c.What.Seq, what(&c.What)
+		}
+		k.members[index] = m
 	}
-	return members
 }
 
+// what is the signature of an operation.
+func what(o *nccl.Op) signature { return signature{o.Name, o.Type, o.Red, o.Root, o.Count} }
+
 // fold adds what a rank tells of a collective.
-func (f *Fleet) fold(index int, k *comm, o *op, when func(int64) int64) {
+func (f *Fleet) fold(index int, k *comm, o *nccl.Done, when func(int64) int64) {
 	key := opKey{k.id, o.Seq}
 	t := f.ops[key]
-	what := signature{o.Name, o.Type, o.Red, o.Root, o.Count}
+	what := what(&o.Op)
 	if t == nil {
 		if len(f.ops) >= maxOps {
 			f.more++
@@ -273,32 +283,32 @@ func (f *Fleet) fold(index int, k *comm, o *op, when func(int64) int64) {
 	if what != t.what && len(k.differs) < 64 {
 		k.differs = append(k.differs, mismatch{o.Seq, index, what, when(o.Enter)})
 	}
-	if o.repeated {
+	if o.Repeated {
 		return
 	}
 	if at := when(o.Enter); t.arrived < 0 || at > t.latest {
 		t.latest, t.arrived = at, int32(index)
 	}
 	t.asum += when(o.Enter) - t.enter
-	if o.dur < 0 {
+	if o.Dur < 0 {
 		return
 	}
 	if t.end == 0 {
-		t.end = when(o.end)
+		t.end = when(o.Over)
 	}
 	t.timed++
-	t.sum += o.dur
-	t.wsum += o.window
-	t.bare += o.exposed
-	for i := range o.spent {
-		t.sums[i] += o.spent[i]
+	t.sum += o.Dur
+	t.wsum += o.Window
+	t.bare += o.Exposed
+	for i := range o.Spent {
+		t.sums[i] += o.Spent[i]
 	}
 	switch {
-	case o.dur < t.low:
-		t.next, t.low, t.last = t.low, o.dur, int32(index)
-		t.mine, t.wmine, t.own = o.spent, o.window, o.exposed
-	case o.dur < t.next:
-		t.next = o.dur
+	case o.Dur < t.low:
+		t.next, t.low, t.last = t.low, o.Dur, int32(index)
+		t.mine, t.wmine, t.own = o.Spent, o.Window, o.Exposed
+	case o.Dur < t.next:
+		t.next = o.Dur
 	}
 }
 
@@ -312,6 +322,34 @@ type clock struct {
 	// none, and the host's own clock stands.
 	errorOf int64
 	pairs   int
+
+	first    bool   // others are compared with it
+	by       string // the recording whose ends of collectives are compared
+	aligned  bool   // by enough of its time
+	at, diff []float64
+	every    int // one of so many pairs is kept
+	seen     int
+}
+
+// maxPairs bounds the pairs that are kept of a clock.
+const maxPairs = 1 << 12
+
+// pair takes in the end of a collective by this clock, and in common time.
+func (c *clock) pair(own, common int64) {
+	if c.zero == 0 {
+		c.zero, c.every = own, 1
+	}
+	if c.seen++; c.seen%c.every != 0 {
+		return
+	}
+	if len(c.at) == maxPairs {
+		for i := range maxPairs / 2 {
+			c.at[i], c.diff[i] = c.at[2*i], c.diff[2*i]
+		}
+		c.at, c.diff = c.at[:maxPairs/2], c.diff[:maxPairs/2]
+		c.every *= 2
+	}
+	c.at, c.diff = append(c.at, float64(own-c.zero)), append(c.diff, float64(common-own))
 }
 
 // common is a time of the boot's wall clock in common time.
@@ -324,52 +362,69 @@ func (c *clock) common(t int64) int64 {
 
 // clock returns the clock of a rank's boot. Of a new one it compares ends of collectives with those that are known:
 // all ranks come out of a collective together.
-func (f *Fleet) clock(r *Recorded, ops []op) *clock {
-	boot := cmp.Or(r.Header.Boot, r.Header.Host)
-	if c := f.clocks[boot]; c != nil && (c.errorOf >= 0 || len(f.clocks) == 1) {
-		return c
-	}
-	c := &clock{host: r.Header.Host, errorOf: -1}
-	if len(f.clocks) == 0 {
-		c.errorOf = 0
-	} else {
-		var at, diff []float64
-		for i := range ops {
-			o := &ops[i]
-			id := r.follow.Comms[o.Comm].ID
-			if id == 0 || o.PointToPoint() || o.end < 0 || o.repeated {
-				continue
-			}
-			if t := f.ops[opKey{id, o.Seq}]; t != nil && t.end > 0 {
-				own := r.Header.Start + o.end
-				if c.zero == 0 {
-					c.zero = own
-				}
-				at, diff = append(at, float64(own-c.zero)), append(diff, float64(t.end-own))
-			}
+func (f *Fleet) clock(p *Part) *clock {
+	boot := cmp.Or(p.Boot, p.Host)
+	c := f.clocks[boot]
+	if c == nil {
+		c = &clock{host: p.Host, errorOf: -1}
+		if len(f.clocks) == 0 {
+			c.first, c.errorOf = true, 0
 		}
-		c.fit(at, diff)
-	}
-	if f.clocks[boot] == nil {
 		f.order = append(f.order, boot)
+		f.clocks[boot] = c
 	}
-	f.clocks[boot] = c
+	f.Align(p)
 	return c
+}
+
+// Align compares the clock of a part's host with those that came before. It does nothing where the host is the first. By
+// more parts before any is added it learns a drift better.
+func (f *Fleet) Align(p *Part) {
+	boot := cmp.Or(p.Boot, p.Host)
+	c := f.clocks[boot]
+	if c == nil {
+		if len(f.clocks) == 0 {
+			return
+		}
+		c = &clock{host: p.Host, errorOf: -1}
+		f.order = append(f.order, boot)
+		f.clocks[boot] = c
+	}
+	if c.first || c.aligned || c.by != "" && c.by != p.File {
+		return
+	}
+	for i := range p.Ops {
+		o := &p.Ops[i]
+		id := p.Comms[o.Comm].ID
+		if id == 0 || o.PointToPoint() || o.Over < 0 || o.Repeated {
+			continue
+		}
+		if t := f.ops[opKey{id, o.Seq}]; t != nil && t.end > 0 {
+			c.pair(p.Start+o.Over, t.end)
+			c.by = p.File
+		}
+	}
+	c.fit()
 }
 
 // leastPairs is how many ends of collectives a clock is compared by at least; with a drift, it takes more.
 const (
 	leastPairs = 3
 	driftPairs = 64
-	driftTime  = 1e9 // ns over which a drift can be told
+	driftTime  = 1e9  // ns over which a drift can be told
+	alignTime  = 6e11 // ns after which a clock is compared no more
 )
 
 // fit finds offset and drift of a clock by pairs of times and differences.
-func (c *clock) fit(at, diff []float64) {
-	if len(at) < leastPairs {
-		return
+func (c *clock) fit() {
+	at, diff := c.at, c.diff
+	if len(at) < leastPairs || c.pairs > 0 && len(at) < c.pairs+c.pairs/4 && at[len(at)-1] < alignTime {
+		return // or what is new would change little
 	}
-	c.pairs = len(at)
+	c.pairs, c.drift = len(at), 0
+	if c.aligned = at[len(at)-1] >= alignTime; c.aligned {
+		defer func() { c.at, c.diff = nil, nil }()
+	}
 	c.offset = median(diff)
 	if n := len(at); n >= driftPairs && at[n-1]-at[0] > driftTime {
 		// The line through the medians of the first and the last third is not bent by outliers.

@@ -98,13 +98,13 @@ const (
 )
 
 // record gives what a rank's recording says.
-func (m *made) record(rank int, plan []step, ends []int64) *Recorded {
+func (m *made) record(rank int, plan []step, ends []int64) *Part {
 	r := NewRecorded(fmt.Sprintf("run.%d.nvt", rank), m.header(rank))
 	feed := observe.NewFeed(nil, r)
 	feed.Undecoded = true
 	feed.Follow()
 	r.Complete = m.events(rank, plan, ends, feed.Event)
-	return r
+	return r.Part(true)
 }
 
 func (m *made) header(rank int) *traces.Header {
@@ -318,8 +318,8 @@ func TestNotRecorded(t *testing.T) {
 		t.Errorf("by %q", r.By)
 	}
 	f := New(nil)
-	f.Add(NewRecorded("a", &traces.Header{Start: 1}))
-	f.Add(NewRecorded("b", &traces.Header{Start: 1}))
+	f.Add(NewRecorded("a", &traces.Header{Start: 1}).Part(true))
+	f.Add(NewRecorded("b", &traces.Header{Start: 1}).Part(true))
 	if r := f.Report(); r.Found() || len(r.Notes) == 0 {
 		t.Errorf("%+v", r)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"nvtrace/nvattach/nccl"
 )
 
 // Kinds of findings.
@@ -175,18 +177,51 @@ func (f *Fleet) who(indexes []int) string {
 	return plural(len(indexes), "rank ", "ranks ") + f.names(indexes)
 }
 
+// differences returns how members call collectives differently: those that were compared, and those that they are in now.
+// called says how the others call them.
+func (f *Fleet) differences(k *comm) (list []mismatch, called map[uint64]together) {
+	list, called = slices.Clone(k.differs), make(map[uint64]together)
+	for _, i := range slices.Sorted(maps.Keys(k.members)) {
+		m := k.members[i]
+		if m.at == 0 {
+			continue
+		}
+		t, ok := called[m.at]
+		if !ok {
+			if known := f.ops[opKey{k.id, m.at}]; known != nil {
+				t = *known
+			} else {
+				t = together{what: m.what, first: i}
+			}
+		}
+		if m.at > m.over || m.first > 0 { // it is not among those that were compared
+			t.n++
+		}
+		if m.what != t.what && !slices.ContainsFunc(list, func(d mismatch) bool { return d.seq == m.at && d.rank == i }) {
+			list = append(list, mismatch{m.at, i, m.what, m.enter})
+		}
+		called[m.at] = t
+	}
+	for _, d := range list {
+		if _, ok := called[d.seq]; !ok {
+			called[d.seq] = *f.ops[opKey{k.id, d.seq}]
+		}
+	}
+	slices.SortFunc(list, func(a, b mismatch) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.rank, b.rank)) })
+	return list, called
+}
+
 // mismatches finds collectives that ranks call differently.
 func (f *Fleet) mismatches(r *Report) {
 	for _, id := range slices.Sorted(maps.Keys(f.comms)) {
-		k := f.comms[id]
-		if len(k.differs) == 0 {
+		list, called := f.differences(f.comms[id])
+		if len(list) == 0 {
 			continue
 		}
-		slices.SortFunc(k.differs, func(a, b mismatch) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.rank, b.rank)) })
-		d := k.differs[0]
-		t := f.ops[opKey{id, d.seq}]
+		d := list[0]
+		t := called[d.seq]
 		var odd []int
-		for _, o := range k.differs {
+		for _, o := range list {
 			if o.seq == d.seq {
 				odd = append(odd, o.rank)
 			}
@@ -273,9 +308,11 @@ func (f *Fleet) hangs(r *Report, last int64) map[int]bool {
 		for _, i := range append(slices.Clone(s.waiting), s.missing...) {
 			hung[i] = true
 		}
-		t := f.ops[opKey{s.k.id, s.seq}]
+		odd, called := f.differences(s.k)
 		what := "collective"
-		if t != nil {
+		if t, ok := called[s.seq]; ok {
+			what = t.what.String()
+		} else if t := f.ops[opKey{s.k.id, s.seq}]; t != nil {
 			what = t.what.String()
 		}
 		text := fmt.Sprintf("collective %d of communicator %016x (%s)", s.seq, s.k.id, what)
@@ -285,7 +322,7 @@ func (f *Fleet) hangs(r *Report, last int64) map[int]bool {
 				culprits = append(culprits, i)
 			}
 		}
-		differs := slices.ContainsFunc(s.k.differs, func(d mismatch) bool { return d.seq == s.seq })
+		differs := slices.ContainsFunc(odd, func(d mismatch) bool { return d.seq == s.seq })
 		absent := int(s.k.size) - len(s.k.members)
 		switch {
 		case differs:
@@ -517,7 +554,7 @@ func improbable(k, of, ranks int) bool {
 }
 
 // excess is what a rank did longer than the others before collectives, for each.
-func excess(part []late) (more [purposes]float64, all float64) {
+func excess(part []late) (more [nccl.Purposes]float64, all float64) {
 	for i := range part {
 		t := part[i].t
 		for p := range more {

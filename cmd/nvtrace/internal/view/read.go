@@ -156,7 +156,7 @@ func addRank(e *cli.Env, all *fleet.Fleet, rf *cli.ReadFlags, name string) error
 	feed.Follow()
 	err = cli.Each(r, func(string, ...any) {}, feed.Event)
 	rank.Complete = err == nil && r.Complete()
-	all.Add(rank)
+	all.Add(rank.Part(true))
 	return err
 }
 
