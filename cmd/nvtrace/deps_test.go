@@ -79,6 +79,7 @@ nvtrace/nvattach/nccl        < nvtrace/nvattach/api nvtrace/traces
 nvtrace/cmd/nvtrace/internal/fleet < nvtrace/cmd/nvtrace/internal/observe nvtrace/cmd/nvtrace/internal/traits nvtrace/nvattach/nccl nvtrace/traces nvtrace/traces/escape nvtrace/traces/ranks
 nvtrace/cmd/nvtrace/internal/ras <
 nvtrace/cmd/nvtrace/internal/units <
+nvtrace/cmd/nvtrace/internal/traits < nvtrace/cmd/nvtrace/internal/observe nvtrace/nvattach/api nvtrace/traces nvtrace/traces/ranks
 nvtrace/cmd/nvtrace/internal/observe < nvtrace/ioctl nvtrace/nvattach/api nvtrace/traces
 nvtrace/cmd/nvtrace/internal/places <
 nvtrace/cmd/nvtrace/internal/cprobe < nvtrace/nvattach

@@ -36,12 +36,17 @@ func (f *ReadFlags) Open(e *Env, name string) (*traces.Reader, *ioctl.Decoder, e
 	if err != nil {
 		return nil, nil, err
 	}
+	return r, f.Decoder(&r.Header), nil
+}
+
+// Decoder returns a decoder for the recording that has a header.
+func (f *ReadFlags) Decoder(h *traces.Header) *ioctl.Decoder {
 	if f.driver == nil {
-		return r, ioctl.NewDecoder(&r.Header), nil
+		return ioctl.NewDecoder(h)
 	}
-	h := r.Header
-	h.Driver = f.driver.String() // it alone decides, and is told of
-	return r, ioctl.NewDecoder(&h), nil
+	other := *h
+	other.Driver = f.driver.String() // it alone decides, and is told of
+	return ioctl.NewDecoder(&other)
 }
 
 // readerMemory is what a view of a recording takes at most beside what lies in the file, and beside its code.

@@ -8,12 +8,8 @@ import (
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/fleet"
 	"nvtrace/cmd/nvtrace/internal/observe"
-	"nvtrace/ioctl"
 	"nvtrace/traces"
 )
-
-// errNotYet says that of a recording its beginning is not written yet.
-var errNotYet = errors.New("its beginning is not written yet")
 
 // growing reads a recording as it grows: each time from where it was.
 type growing struct {
@@ -67,12 +63,8 @@ func (g *growing) events(rf *cli.ReadFlags, name string) error {
 		return err
 	}
 	defer r.Close()
-	d, err := rf.Decoder(&r.Header)
-	if err != nil {
-		return err
-	}
 	rank := fleet.NewRecorded(name, &r.Header)
-	feed := observe.NewFeed(d, rank)
+	feed := observe.NewFeed(rf.Decoder(&r.Header), rank)
 	feed.Follow()
 	g.rank = rank
 	ev := new(traces.Event)
@@ -90,43 +82,38 @@ func (g *growing) events(rf *cli.ReadFlags, name string) error {
 	}
 }
 
-// look reads what has come, up to the end of the file, and returns it.
-func (g *growing) look() (*fleet.Part, error) {
-	if g.over {
-		return nil, nil
-	}
-	var err error
+// look waits until what has come is read, up to the end of the file, and returns it; nil: not even the header has. Of a
+// damaged recording nothing more comes.
+func (g *growing) look() *fleet.Part {
 	select {
 	case <-g.tail.parked:
-	case err = <-g.told:
+	case <-g.told:
 		g.over = true
 	}
 	if g.rank == nil {
-		return nil, errors.Join(errNotYet, err)
+		return nil
 	}
-	return g.rank.Part(g.over), err
+	return g.rank.Part(g.over)
 }
 
-// wake has the reader look for more before the next look.
-func (g *growing) wake() {
-	if !g.over {
-		g.tail.more <- true
+// wake has the reader go on, if the file has grown, and reports whether it has. The next look is to follow.
+func (g *growing) wake(size int64) bool {
+	if g.over || size == g.tail.read {
+		return false
 	}
+	g.tail.more <- true
+	return true
 }
+
+// replaced reports whether a file of that size is another one than that which was read.
+func (g *growing) replaced(size int64) bool { return size < g.tail.read }
 
 // close ends the reader, which waits.
 func (g *growing) close() {
 	if !g.over {
 		g.tail.more <- false
-		for !g.over {
-			select {
-			case <-g.tail.parked: // cannot be: it has been told that there is no more
-			case <-g.told:
-				g.over = true
-			}
-		}
+		<-g.told
+		g.over = true
 	}
-	_ = g.tail.Close() // it was read
+	_ = g.tail.Close() // it was only read
 }
-
-var _ = ioctl.Known

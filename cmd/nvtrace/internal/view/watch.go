@@ -3,7 +3,6 @@ package view
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
 	"strings"
@@ -44,6 +43,7 @@ func fleetWatch(e *cli.Env, args, command []string) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
 	defer signal.Stop(signals)
+	defer w.forget()
 	for {
 		began := time.Now()
 		r := w.look(began)
@@ -76,13 +76,13 @@ type watching struct {
 
 	promFailed bool // that was told
 
-	sizes map[string]int64 // of recordings, as they were read
-	all   *fleet.Fleet     // nil: there was none
+	all   *fleet.Fleet
+	files map[string]*growing // recordings
 	watch fleet.Watch
-	last  *fleet.Report
+	last  *fleet.Report // nil: there was none
 }
 
-// look reads the recordings as far as they are written, if they have grown; nil: there are none. Nothing that is in
+// look reads what recordings have grown by; nil: there are none. Nothing that is in
 // them by now was left out, but what nvtrace had not written yet.
 func (w *watching) look(now time.Time) *fleet.Report {
 	names, err := fleet.Recordings(w.words)
@@ -91,25 +91,48 @@ func (w *watching) look(now time.Time) *fleet.Report {
 	}
 	sizes := make(map[string]int64)
 	for _, name := range names {
-		if st, err := os.Stat(name); err == nil && st.Size() > 0 {
-			sizes[name] = st.Size()
+		st, err := os.Stat(name)
+		if err != nil || st.Size() == 0 {
+			continue
+		}
+		sizes[name] = st.Size()
+		if g := w.files[name]; g != nil && g.replaced(st.Size()) { // by another run: all begins anew
+			w.forget()
 		}
 	}
-	if w.all == nil || !maps.Equal(sizes, w.sizes) {
-		all, n := fleet.New(&w.opts), 0
-		for _, name := range names {
-			if sizes[name] > 0 && addRank(w.e, all, &w.read, name) == nil { // an error: its beginning is not written yet
-				n++
+	if w.all == nil {
+		w.all, w.files = fleet.New(&w.opts), make(map[string]*growing)
+	}
+	var awake []*growing
+	for _, name := range names {
+		switch g := w.files[name]; {
+		case sizes[name] == 0:
+		case g == nil:
+			if g, err = follow(w.e, &w.read, name); err == nil {
+				w.files[name], awake = g, append(awake, g)
 			}
+		case g.wake(sizes[name]):
+			awake = append(awake, g)
 		}
-		if n == 0 {
-			return w.last
+	}
+	for _, g := range awake {
+		if part := g.look(); part != nil { // nil: its beginning is not written yet
+			w.all.Add(part)
 		}
-		w.all, w.sizes = all, sizes
 	}
 	w.all.At(now)
-	w.last = w.all.Report()
+	if r := w.all.Report(); len(r.Ranks) > 0 {
+		w.last = r
+	}
 	return w.last
+}
+
+// forget ends the reading of recordings.
+func (w *watching) forget() {
+	for _, g := range w.files {
+		g.close()
+	}
+	w.files, w.all = nil, nil
 }
 
 // tell prints what has changed.
