@@ -26,6 +26,7 @@ import (
 var (
 	rounds = flag.Int("rounds", 1, "how often each fault is planted")
 	size   = flag.Int("ranks", 4, "of a simulated job")
+	one    = flag.String("planted", "all", "the only fault that is planted; \"\": none is")
 )
 
 // job is what simulated ranks are made of.
@@ -80,6 +81,12 @@ func (j *job) run(t *testing.T, ranks, steps int, seconds string, fault ...strin
 				"--sim", "-q", "--api", "--gpu-times=events", "--modules=hash", "-o", filepath.Join(dir, "run.%r.nvt"), "--", j.train, dir, strconv.Itoa(steps),
 			}, fault...)...)
 			cmd.Env = append(rankEnv(rank, ranks), fmt.Sprintf("LOCAL_RANK=%d", rank), "SECONDS="+seconds)
+			if len(fault) > 0 && fault[0] == "environment" {
+				cmd.Args = slices.Insert(cmd.Args, 1, "--env", "--json="+filepath.Join(dir, "%r.json"))
+				if fault[1] == strconv.Itoa(rank) {
+					cmd.Env = append(cmd.Env, "NCCL_ALGO=Tree")
+				}
+			}
 			out, err := cmd.CombinedOutput()
 			if err != nil && seconds == "" || len(out) > 0 && err == nil && string(out) != fmt.Sprintf("rank %d has ended\n", rank) {
 				t.Errorf("rank %d: %v\n%s", rank, err, out)
@@ -105,7 +112,7 @@ func (j *job) run(t *testing.T, ranks, steps int, seconds string, fault ...strin
 }
 
 // TestPlanted plants faults in a rank of a simulated job: the report names rank and cause. With -args -rounds 20 -ranks 8
-// it counts how often.
+// it counts how often; -planted NAME does that for one of them.
 func TestPlanted(t *testing.T) {
 	j := newJob(t)
 	const rank, steps = 2, 30
@@ -117,11 +124,18 @@ func TestPlanted(t *testing.T) {
 		{"driver", fleet.Slow, "driver"},
 		{"size", fleet.Mismatch, "signature differs"},
 		{"image", fleet.Differs, "image"},
+		{"environment", fleet.Differs, "environment NCCL_ALGO"},
+		{"fails", fleet.Differs, "failing calls"},
+		{"input", fleet.Slow, "host"},
+		{"hog", fleet.Slow, "host"},
 		{"missing", fleet.Hang, "missing enter"},
 		{"stop", fleet.Hang, "missing enter"},
 		{"kill", fleet.Hang, "missing enter"},
 	} {
-		if *rounds == 1 && !slices.Contains([]string{"", "sleep", "size", "missing"}, tt.fault) {
+		if *one != "all" && *one != tt.fault {
+			continue
+		}
+		if *rounds == 1 && *one == "all" && !slices.Contains([]string{"", "sleep", "size", "missing"}, tt.fault) {
 			continue // they take seconds, and go the same ways; recordings that are made up have them, too
 		}
 		right, wrong, silent := 0, 0, 0
@@ -145,6 +159,7 @@ func TestPlanted(t *testing.T) {
 				right++
 			case len(found) == 0 || len(found) == 1 && found[0].Cause == fleet.CannotTell:
 				silent++
+				t.Logf("%q: %+v, %q", tt.fault, found, r.Notes)
 			default:
 				wrong++
 				t.Logf("%q: %+v", tt.fault, found)
@@ -158,7 +173,9 @@ func TestPlanted(t *testing.T) {
 			t.Errorf("%q: not found", tt.fault)
 		}
 	}
-	t.Run("watch", j.watch)
+	if *one == "all" {
+		t.Run("watch", j.watch)
+	}
 }
 
 // watch plants a rank that does not join a collective: fleet watch says so while the job hangs.

@@ -3,8 +3,12 @@
 //   RANK=0 WORLD_SIZE=8 train FOLDER STEPS [FAULT RANK STEP]
 //
 // From STEP on, RANK has a FAULT; SECONDS ends who hangs. FOLDER is where rank 0 leaves NCCL's unique id for the others.
+#define _GNU_SOURCE
 #include "driver.h"
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -51,6 +55,34 @@ static void exchange(const char *folder, int rank, ncclUniqueId *id)
 	exit(9);
 }
 
+// input hands out a batch now and then.
+static void *input(void *fd)
+{
+	for (;; usleep(80000))
+		if (write(*(int *)fd, "x", 1) != 1)
+			return 0;
+}
+
+static void *spin(void *nothing)
+{
+	for (volatile int i = 0;; i++)
+		;
+	return nothing;
+}
+
+// hog has this thread share a processor with threads that never wait, and of which each has more of it.
+static void hog(void)
+{
+	pthread_t t;
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	EXPECT(sched_setaffinity(0, sizeof one, &one) == 0);
+	for (int i = 0; i < 8; i++)
+		EXPECT(pthread_create(&t, 0, spin, 0) == 0);
+	EXPECT(setpriority(PRIO_PROCESS, 0, 19) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	const char *fault = argc > 5 ? argv[3] : "";
@@ -80,6 +112,20 @@ int main(int argc, char **argv)
 		size_t n = N;
 		usleep(20000); // else ranks that share a processor wait for each other all the time
 		if (step >= at) {
+			static int batches[2];
+			char got;
+			pthread_t reader;
+			if (!strcmp(fault, "input")) {
+				if (step == at)
+					EXPECT(pipe(batches) == 0 && pthread_create(&reader, 0, input, &batches[1]) == 0);
+				EXPECT(read(batches[0], &got, 1) == 1);
+			}
+			if (!strcmp(fault, "hog") && step == at)
+				hog();
+			if (!strcmp(fault, "fails") && step == at) {
+				CUdeviceptr much;
+				EXPECT(cuMemAlloc_v2(&much, 1ull << 50) != 0);
+			}
 			if (!strcmp(fault, "sleep"))
 				usleep(60000);
 			if (!strcmp(fault, "kernel"))
