@@ -343,7 +343,7 @@ func (p *printer) image(ev *traces.Event) {
 	switch {
 	case ev.Kind == traces.KindKernel:
 		p.text("first launch of ")
-		p.dst = appendSafe(p.dst, ev.Name)
+		p.kernel(ev.Name)
 		if im != nil {
 			p.text(", from image ")
 			p.shortHash(im.SHA256)
@@ -370,6 +370,14 @@ func (p *printer) image(ev *traces.Event) {
 	p.mark(colorOff, " ---")
 }
 
+// kernel appends the name of a kernel.
+func (p *printer) kernel(name string) {
+	if p.demangle != nil {
+		name = p.demangle(name)
+	}
+	p.dst = appendSafe(p.dst, name)
+}
+
 // shortHash appends the beginning of a hash, which is enough to find it.
 func (p *printer) shortHash(h string) { p.dst = appendSafe(p.dst, h[:min(len(h), 12)]) }
 
@@ -378,7 +386,7 @@ func (p *printer) probe(ev *traces.Event) {
 	p.mark(colorNote, "--- ")
 	if ev.Probe == nil && ev.Args[0] != 0 {
 		p.text("with programs, ")
-		p.dst = appendSafe(p.dst, ev.Name)
+		p.kernel(ev.Name)
 		p.text(" has the handle 0x")
 		p.dst = strconv.AppendUint(p.dst, ev.Args[0], 16)
 		p.mark(colorOff, " ---")
@@ -392,7 +400,7 @@ func (p *printer) probe(ev *traces.Event) {
 	} else {
 		p.text("no probes in ")
 	}
-	p.dst = appendSafe(p.dst, ev.Name)
+	p.kernel(ev.Name)
 	if b.Reason != "" {
 		p.text(": ")
 		p.dst = appendSafe(p.dst, b.Reason)
@@ -453,7 +461,7 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(colorOff, " ---")
 	case traces.KindFault:
 		p.mark(colorError, "--- kernel ")
-		p.dst = appendSafe(p.dst, ev.Name)
+		p.kernel(ev.Name)
 		p.text(" failed: ")
 		p.dst = appendSafe(p.dst, ev.Text)
 		p.mark(colorOff, " ---")
@@ -487,7 +495,7 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(colorNote, "--- GPU: ")
 		switch {
 		case w.Kernel != "":
-			p.dst = appendSafe(p.dst, w.Kernel)
+			p.kernel(w.Kernel)
 		case !w.By.Called():
 			p.text("copy")
 		default:

@@ -55,11 +55,12 @@ func TestStatStopped(t *testing.T) {
 	defer begun.Close()
 	for _, c := range []struct {
 		sig   unix.Signal
-		group int // -1: all get it, as from a terminal
-	}{{unix.SIGINT, -1}, {unix.SIGTERM, -1}, {unix.SIGTERM, 1}} {
+		group int    // -1: all get it, as from a terminal
+		flag  string // of stat
+	}{{unix.SIGINT, -1, "-q"}, {unix.SIGTERM, -1, "-q"}, {unix.SIGTERM, 1, "-q"}, {unix.SIGINT, -1, "--json"}, {unix.SIGTERM, 1, "--csv"}} {
 		var said strings.Builder
 		temp := t.TempDir()
-		cmd := exec.Command(bin, "stat", "--repeat", "3", "--", "sh", "-c", "echo >"+fifo+"; exec sleep 600")
+		cmd := exec.Command(bin, "stat", "--repeat", "3", c.flag, "--", "sh", "-c", "echo >"+fifo+"; exec sleep 600")
 		cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 		cmd.Stderr = &said
 		cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
@@ -79,7 +80,20 @@ func TestStatStopped(t *testing.T) {
 		if st := cmd.ProcessState.Sys().(interface{ Signal() unix.Signal }); st.Signal() != c.sig {
 			t.Errorf("%v: ended with %v", c.sig, err)
 		}
-		for _, want := range []string{"1 of 3 runs were counted", "GPU counter stats for"} {
+		wants := []string{"1 of 3 runs were counted", "GPU counter stats for"}
+		switch c.flag {
+		case "--json": // and nothing else
+			wants = []string{`"runs": 1,`, `"asked": 3,`}
+			if !json.Valid([]byte(said.String())) {
+				t.Errorf("no JSON: %s", said.String())
+			}
+		case "--csv":
+			wants = []string{"runs,1,,,"}
+			if !strings.HasPrefix(said.String(), "counter,mean,") {
+				t.Errorf("no CSV: %s", said.String())
+			}
+		}
+		for _, want := range wants {
 			if !strings.Contains(said.String(), want) {
 				t.Errorf("%v: no %q in %s", c.sig, want, said.String())
 			}

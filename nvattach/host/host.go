@@ -980,9 +980,9 @@ func (t *Tracer) Unmatched() []string {
 		case q.Point.API():
 			why = "the program has mapped none of CUDA's libraries"
 		case q.Point.Kind == object.HostUSDT && q.Point.Binary == "*":
-			why = fmt.Sprintf("none of the program's files has a probe %s of provider %s", q.Point.Probe, q.Point.Provider)
+			why = fmt.Sprintf("none of the program's files has a probe %s of provider %s%s", q.Point.Probe, q.Point.Provider, nearest.Question(t.near[q]))
 		case q.Point.Kind == object.HostUSDT && t.inFile[q]:
-			why = fmt.Sprintf("%s has no probe %s:%s", q.Point.Binary, q.Point.Provider, q.Point.Probe)
+			why = fmt.Sprintf("%s has no probe %s:%s%s", q.Point.Binary, q.Point.Provider, q.Point.Probe, nearest.Question(t.near[q]))
 		case t.inFile[q]:
 			why = fmt.Sprintf("%s has no function %s%s", q.Point.Binary, q.Point.Func, nearest.Question(t.near[q]))
 		default:

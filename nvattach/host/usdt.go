@@ -7,10 +7,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
+	"nvtrace/ioctl/nearest"
 	"nvtrace/nvattach/hostrun"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
@@ -346,11 +348,13 @@ func (u *usdt) lacks(q *hostrun.Program) error {
 // addUSDT adds the probes of a file that a program wants.
 func (t *Tracer) addUSDT(e *dso.File, places map[uint64]*target, q *hostrun.Program, path string, r *refused) error {
 	list, err := readUSDT(e)
+	there := false
 	for i := range list {
 		u := &list[i]
 		if !object.Glob(q.Point.Provider, u.provider) || !object.Glob(q.Point.Probe, u.name) {
 			continue
 		}
+		there = true
 		off, ok := e.Offset(u.addr)
 		if !ok {
 			continue
@@ -364,7 +368,25 @@ func (t *Tracer) addUSDT(e *dso.File, places map[uint64]*target, q *hostrun.Prog
 		x.usdt = u
 		x.vaddr = u.addr
 	}
+	if !there && !t.found[q] && len(t.near[q]) < mostNear {
+		for _, name := range nearest.Names(q.Point.Probe, markerNames(list), mostNear) {
+			if len(t.near[q]) < mostNear && !slices.Contains(t.near[q], name) {
+				t.near[q] = append(t.near[q], name)
+			}
+		}
+	}
 	return err
+}
+
+// markerNames yields the names of probes.
+func markerNames(list []usdt) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range list {
+			if !yield(list[i].name) {
+				return
+			}
+		}
+	}
 }
 
 // arm makes the counters of probes in a process say that somebody looks. One whose memory

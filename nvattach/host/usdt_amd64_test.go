@@ -48,6 +48,21 @@ func TestUSDT(t *testing.T) {
 	}
 }
 
+// TestUSDTNearest: a probe that is not there is named with those that are called like it.
+func TestUSDTNearest(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "zoo")
+	compile(t, "-O1", "-o", bin, "testdata/usdt.c")
+	r := rigWith(t, "../testdata/obj/weak.bpf.o", true, func(objs []*object.Object) error {
+		return object.PlaceProgram(objs, "on_probe="+bin+":zoo:frist")
+	})
+	if status := r.run(bin); status != 0 {
+		t.Errorf("exit %d, %q", status, r.stdout.String())
+	}
+	if got := r.tracer.Unmatched(); len(got) != 1 || !strings.HasSuffix(got[0], "has no probe zoo:frist; did you mean first?") {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestUSDTLibbpf: objects that have libbpf's functions for arguments, at a place that is given.
 func TestUSDTLibbpf(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "zoo")

@@ -81,6 +81,11 @@ func AttachVerb(e *cli.Env, args, command []string) int {
 	if len(names) == 1 && command == nil && view.IsRecording(names[0]) {
 		return view.AttachedVerb(e, names[0], &cli.OptString{Given: f.json})
 	}
+	if len(names) == 1 && cli.IsPID(names[0]) {
+		if _, err := os.Stat(names[0]); err != nil {
+			return e.Fail(cli.ExitUsage, "attach looks into probe objects, and %s is a process; to run a probe there: nvtrace -p %s --attach probe.o", names[0], names[0])
+		}
+	}
 	if err := e.Inputs(names); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}

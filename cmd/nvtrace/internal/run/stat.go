@@ -101,6 +101,9 @@ func (f *statFlags) take(run *flag.FlagSet, args []string) (rest []string, err e
 		}
 		_, numeric := strconv.Atoi(next)
 		switch {
+		case cli.IsPID(args[i]):
+			rest = append(rest, args[i])
+			continue
 		case args[i] == name && !joined: // no flag
 			return append(rest, args[i:]...), nil
 		case name == "r" && (joined || next != "" && numeric == nil): // perf's; that of a run stands alone
@@ -201,7 +204,6 @@ func (f *statFlags) countRuns(e *cli.Env, dir string, args, command []string, si
 		}
 		s, err := view.ReadStat(b)
 		if err != nil {
-			e.Notice("stat: run %d of %d was not counted: %v", i+1, f.repeat, err)
 			break
 		}
 		list = append(list, s)
@@ -213,14 +215,14 @@ func (f *statFlags) countRuns(e *cli.Env, dir string, args, command []string, si
 	if len(list) == 0 {
 		return max(failed, cli.ExitDiffers), end
 	}
-	if len(list) < f.repeat {
-		e.Notice("stat: %d of %d runs were counted", len(list), f.repeat)
+	toPrograms := f.JSON.Given || f.CSV // they read nothing else
+	all := view.OverRuns(list, f.repeat)
+	if all.Runs < all.Asked && !toPrograms {
+		e.Notice("stat: %d of %d runs were counted", all.Runs, all.Asked)
 	}
-	all := view.OverRuns(list)
 	if err := f.show(e, all); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err), end
 	}
-	toPrograms := f.JSON.Given || f.CSV // they read nothing else
 	if all.Nothing() && !toPrograms && !HasDriver() && !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(strings.TrimLeft(a, "-"), "sim") }) {
 		words := slices.Concat([]string{"nvtrace", "stat", "--sim", "--repeat", strconv.Itoa(f.repeat)}, args, []string{"--"}, command)
 		e.Notice("no NVIDIA driver on this machine; on a simulated GPU: %s", cli.ShellText(words))

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/probe"
 	"nvtrace/cmd/nvtrace/internal/run"
 	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/nvattach/api"
@@ -225,7 +226,7 @@ func wordsOf(verb string, rest []string) (list []candidate) {
 		if !slices.ContainsFunc(rest, func(s string) bool { return !strings.HasPrefix(s, "-") }) {
 			return tools()
 		}
-		return nil
+		return parametersOf(rest)
 	case "list":
 		if len(rest) == 0 {
 			for _, k := range slices.Concat(script.Kinds, script.CallKinds) {
@@ -270,6 +271,18 @@ func tools() (list []candidate) {
 	for _, t := range script.Tools() {
 		about, _, _ := strings.Cut(t.Doc, ". ")
 		list = append(list, candidate{t.Name, about})
+	}
+	return list
+}
+
+// parametersOf returns what the next parameter of a tool can be: of those that have some, a time.
+func parametersOf(words []string) (list []candidate) {
+	t, err := probe.FindTool(words[0])
+	if err != nil || !strings.Contains(t.Source, "$"+strconv.Itoa(len(words))) {
+		return nil
+	}
+	for _, c := range []string{"5s", "20s", "60s"} {
+		list = append(list, candidate{c, "after the start"})
 	}
 	return list
 }

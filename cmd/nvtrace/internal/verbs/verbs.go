@@ -242,7 +242,11 @@ func helpVerb(e *cli.Env, args []string) int {
 		}
 		t, err := probe.FindTool(args[0])
 		if err != nil {
-			return e.Fail(cli.ExitUsage, "no verb %q, no topic, and no tool; nvtrace help and nvtrace tool list them", args[0])
+			known := slices.Clone(e.Verbs)
+			for _, c := range wordsOf("help", nil) {
+				known = append(known, c.word)
+			}
+			return e.Fail(cli.ExitUsage, "no verb %q, no topic, and no tool%s; nvtrace help and nvtrace tool list them", args[0], ioctl.Suggest(args[0], slices.Values(known)))
 		}
 		if _, err := io.WriteString(e.Stdout, "# "+toolText(t)); err != nil {
 			return e.Fail(cli.ExitFailed, "%v", err)

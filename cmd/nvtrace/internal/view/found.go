@@ -174,7 +174,7 @@ func (f *found) writeProbes(w io.Writer) error {
 			idle = ", not launched"
 		}
 		if p.Images > 0 {
-			fmt.Fprintf(&b, "probed %s (%d sites%s)\n", name, p.Sites, idle)
+			fmt.Fprintf(&b, "probed %s (%s%s)\n", name, cli.CountOf(p.Sites, "site"), idle)
 		}
 		if p.Reason != "" {
 			fmt.Fprintf(&b, "NOT probed %s%s: %s\n", name, idle, cli.Printable(p.Reason))

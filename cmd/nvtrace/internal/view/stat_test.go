@@ -12,16 +12,16 @@ func TestOverRuns(t *testing.T) {
 	r := OverRuns([]*Stat{
 		{Command: "app", Seconds: 1, Counters: []StatCounter{{Name: "a", Value: n(10)}, {Name: "x"}}},
 		{Command: "app", Seconds: 3, Counters: []StatCounter{{Name: "a", Value: n(14)}, {Name: "x"}, {Name: "graph launches", Value: n(2)}}},
-	})
+	}, 3)
 	a := r.Counters[0].Value
-	if r.Runs != 2 || r.Seconds.Mean != 2 || a.Mean != 12 || math.Abs(a.Error-2) > 1e-9 || a.Least != 10 || a.Most != 14 {
+	if r.Runs != 2 || r.Asked != 3 || r.Seconds.Mean != 2 || a.Mean != 12 || math.Abs(a.Error-2) > 1e-9 || a.Least != 10 || a.Most != 14 {
 		t.Errorf("%+v %+v", r, a)
 	}
 	if r.Counters[1].Value != nil || r.Counters[2].Value.Mean != 1 || r.Nothing() {
 		t.Errorf("%+v", r.Counters)
 	}
 	var b strings.Builder
-	if err := r.CSV(&b); err != nil || !strings.Contains(b.String(), "a,12,2,10,14\nx,not recorded,,,\n") {
+	if err := r.CSV(&b); err != nil || !strings.Contains(b.String(), "a,12,2,10,14\nx,not recorded,,,\n") || !strings.Contains(b.String(), "\nruns,2,,,\n") {
 		t.Error(err, b.String())
 	}
 }

@@ -13,7 +13,8 @@ import (
 // StatRuns are the counters of several runs of a command.
 type StatRuns struct {
 	Command  string         `json:"command"`
-	Runs     int            `json:"runs"`
+	Runs     int            `json:"runs"`  // that were counted
+	Asked    int            `json:"asked"` // how many there were to be
 	Seconds  Spread         `json:"seconds"`
 	Counters []StatOverRuns `json:"counters"`
 }
@@ -32,9 +33,9 @@ type Spread struct {
 	Most  float64 `json:"max"`
 }
 
-// OverRuns sums runs up. A counter that one of them lacks was 0 there.
-func OverRuns(runs []*Stat) *StatRuns {
-	r := &StatRuns{Command: runs[0].Command, Runs: len(runs)}
+// OverRuns sums runs up, of as many as were asked for. A counter that one of them lacks was 0 there.
+func OverRuns(runs []*Stat, asked int) *StatRuns {
+	r := &StatRuns{Command: runs[0].Command, Runs: len(runs), Asked: asked}
 	seconds := make([]float64, len(runs))
 	values, names, recorded := make(map[string][]float64), []string(nil), make(map[string]bool)
 	for i, run := range runs {
@@ -130,6 +131,7 @@ func (r *StatRuns) CSV(w io.Writer) error {
 		line(c.Name, c.Value)
 	}
 	line("seconds", &r.Seconds)
+	fmt.Fprintf(&b, "runs,%d,,,\n", r.Runs)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
