@@ -185,7 +185,7 @@ func TestLineOptions(t *testing.T) {
 	if got := last(&LineOptions{Clock: ClockWall, Start: 1_760_000_000_000_000_000}); !strings.Contains(got, ":53:20.002234 nvidiactl") && !strings.Contains(got, ":20.002234 nvidiactl") {
 		t.Errorf("wall clock: %s", got)
 	}
-	if out := w.lines(&LineOptions{Color: true}); !strings.Contains(out, "\x1b[31m NV_ERR_INVALID_CLASS\x1b[0m") {
+	if out := w.lines(&LineOptions{Color: true}); !strings.Contains(out, " = 0 \x1b[31mNV_ERR_INVALID_CLASS\x1b[0m") {
 		t.Errorf("an error without colour: %q", out)
 	}
 	hex := w.lines(&LineOptions{Hex: true})

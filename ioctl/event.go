@@ -8,6 +8,7 @@ import (
 
 	"nvtrace/rm"
 	"nvtrace/traces"
+	"nvtrace/traces/escape"
 )
 
 // plainEvent appends the line of an event that is no ioctl.
@@ -78,8 +79,8 @@ func (p *printer) plainEvent(ev *traces.Event) {
 
 // callName appends a system call's name and the opening parenthesis.
 func (p *printer) callName(name string) {
-	p.mark(colorName, name)
-	p.mark(colorOff, "")
+	p.mark(escape.ColorName, name)
+	p.mark(escape.ColorOff, "")
 	p.dst = append(p.dst, '(')
 }
 
@@ -97,12 +98,14 @@ func (p *printer) fdOf(fd int32, dev string) {
 func (p *printer) sysResult(ev *traces.Event, address bool) {
 	switch {
 	case ev.Flags&traces.FlagUnfinished != 0:
-		p.mark(colorNote, " = ? <unfinished ...>")
-		p.mark(colorOff, "")
+		p.text(" = ")
+		p.mark(escape.ColorNote, "? <unfinished ...>")
+		p.mark(escape.ColorOff, "")
 	case p.call.Errno != 0:
-		p.mark(colorError, " = -1 ")
+		p.text(" = ")
+		p.mark(escape.ColorError, "-1 ")
 		p.text(errnoName(p.call.Errno))
-		p.mark(colorOff, "")
+		p.mark(escape.ColorOff, "")
 	case address:
 		p.text(" = ")
 		p.hexNumber(uint64(ev.Ret))
@@ -311,21 +314,23 @@ func (p *printer) exec(ev *traces.Event) {
 func (p *printer) library(ev *traces.Event) {
 	if ev.Kind == traces.KindReturn {
 		p.text("<... ")
-		p.mark(colorName, "")
+		p.mark(escape.ColorName, "")
 		p.dst = appendSafe(p.dst, ev.Name)
-		p.mark(colorOff, "")
+		p.mark(escape.ColorOff, "")
 		p.text(" returned>")
 		if ev.Flags&traces.FlagUnfinished != 0 {
-			p.text(" = ? <unfinished ...>")
+			p.text(" = ")
+			p.mark(escape.ColorNote, "? <unfinished ...>")
+			p.mark(escape.ColorOff, "")
 			return
 		}
 		p.text(" = ")
 		p.hexNumber(uint64(ev.Ret))
 		return
 	}
-	p.mark(colorName, "")
+	p.mark(escape.ColorName, "")
 	p.dst = appendSafe(p.dst, ev.Name)
-	p.mark(colorOff, "")
+	p.mark(escape.ColorOff, "")
 	p.text("(")
 	for i, v := range ev.Args {
 		if i > 0 {
@@ -338,7 +343,7 @@ func (p *printer) library(ev *traces.Event) {
 
 // image appends the load of a code image, or a kernel's first launch.
 func (p *printer) image(ev *traces.Event) {
-	p.mark(colorNote, "--- ")
+	p.mark(escape.ColorNote, "--- ")
 	im := ev.Image
 	switch {
 	case ev.Kind == traces.KindKernel:
@@ -367,7 +372,7 @@ func (p *printer) image(ev *traces.Event) {
 		p.text(" from ")
 		p.dst = appendSafe(p.dst, ev.Path)
 	}
-	p.mark(colorOff, " ---")
+	p.mark(escape.ColorOff, " ---")
 }
 
 // kernel appends the name of a kernel.
@@ -383,13 +388,13 @@ func (p *printer) shortHash(h string) { p.dst = appendSafe(p.dst, h[:min(len(h),
 
 // probe appends what became of a kernel that probes were to run in.
 func (p *printer) probe(ev *traces.Event) {
-	p.mark(colorNote, "--- ")
+	p.mark(escape.ColorNote, "--- ")
 	if ev.Probe == nil && ev.Args[0] != 0 {
 		p.text("with programs, ")
 		p.kernel(ev.Name)
 		p.text(" has the handle 0x")
 		p.dst = strconv.AppendUint(p.dst, ev.Args[0], 16)
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 		return
 	}
 	b := cmp.Or(ev.Probe, new(traces.Probe))
@@ -405,7 +410,7 @@ func (p *printer) probe(ev *traces.Event) {
 		p.text(": ")
 		p.dst = appendSafe(p.dst, b.Reason)
 	}
-	p.mark(colorOff, " ---")
+	p.mark(escape.ColorOff, " ---")
 }
 
 // remarkEvent appends events that are no calls.
@@ -414,72 +419,72 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 	case traces.KindExit:
 		status := uint32(ev.Ret)
 		if sig := status & 0x7f; sig != 0 {
-			p.mark(colorError, "+++ killed by ")
+			p.mark(escape.ColorError, "+++ killed by ")
 			p.text(signalName(int32(sig)))
 			if status&0x80 != 0 {
 				p.text(" (core dumped)")
 			}
 		} else {
-			p.mark(colorNote, "+++ exited with ")
+			p.mark(escape.ColorNote, "+++ exited with ")
 			p.dst = strconv.AppendUint(p.dst, uint64(status>>8&0xff), 10)
 		}
-		p.mark(colorOff, " +++")
+		p.mark(escape.ColorOff, " +++")
 	case traces.KindSignal:
-		p.mark(colorNote, "--- ")
+		p.mark(escape.ColorNote, "--- ")
 		p.text(signalName(int32(ev.Ret)))
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindNote:
-		p.mark(colorNote, "--- nvtrace: ")
+		p.mark(escape.ColorNote, "--- nvtrace: ")
 		p.dst = appendSafe(p.dst, ev.Text)
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindCaptured:
-		p.mark(colorNote, "--- nvtrace: captured: ")
+		p.mark(escape.ColorNote, "--- nvtrace: captured: ")
 		if c := ev.Captured; c != nil {
 			p.dst = appendSafe(p.dst, c.String())
 		}
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindGap:
-		p.mark(colorError, "--- nvtrace: incomplete: ")
+		p.mark(escape.ColorError, "--- nvtrace: incomplete: ")
 		p.dst = appendSafe(p.dst, ev.Text)
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindChannels:
-		p.mark(colorNote, "--- GPU channels: ")
+		p.mark(escape.ColorNote, "--- GPU channels: ")
 		p.dst = appendSafe(p.dst, cmp.Or(strings.ReplaceAll(strings.TrimSpace(ev.Text), "\n", " "), "none is in use"))
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindSampled:
-		p.mark(colorNote, "--- looked at from outside")
+		p.mark(escape.ColorNote, "--- looked at from outside")
 		if s := ev.Sampled(); s != nil {
 			p.text(": ")
 			p.dst = strconv.AppendUint(p.dst, s.Looks, 10)
 			p.text(" looks in ")
 			p.text(time.Duration(s.Wall).String())
 		}
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindThread:
-		p.mark(colorNote, "--- the thread is called ")
+		p.mark(escape.ColorNote, "--- the thread is called ")
 		p.dst = appendSafe(p.dst, ev.Text)
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindFault:
-		p.mark(colorError, "--- kernel ")
+		p.mark(escape.ColorError, "--- kernel ")
 		p.kernel(ev.Name)
 		p.text(" failed: ")
 		p.dst = appendSafe(p.dst, ev.Text)
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindProbe:
 		p.probe(ev)
 	case traces.KindMap:
-		p.mark(colorNote, "--- map of the probes: ")
+		p.mark(escape.ColorNote, "--- map of the probes: ")
 		heading, _, _ := strings.Cut(ev.Text, "\n")
 		p.dst = appendSafe(p.dst, cmp.Or(heading, ev.Name))
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindCount:
-		p.mark(colorNote, "--- counted: ")
+		p.mark(escape.ColorNote, "--- counted: ")
 		p.dst = appendSafe(p.dst, ev.Name)
 		p.text(", ")
 		p.dst = strconv.AppendUint(p.dst, ev.Args[0], 10)
 		p.text(" calls in ")
 		p.text(time.Duration(ev.Args[2] &^ (1 << 63)).String())
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindStack:
 		if ev.Flags&traces.FlagUnfinished != 0 {
 			p.text("still in ")
@@ -492,7 +497,7 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		}
 	case traces.KindGPU:
 		w := ev.Work()
-		p.mark(colorNote, "--- GPU: ")
+		p.mark(escape.ColorNote, "--- GPU: ")
 		switch {
 		case w.Kernel != "":
 			p.kernel(w.Kernel)
@@ -529,13 +534,13 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 				p.text(", by the channel")
 			}
 		}
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindLost:
-		p.mark(colorError, "--- nvtrace: ")
+		p.mark(escape.ColorError, "--- nvtrace: ")
 		p.dst = strconv.AppendInt(p.dst, ev.Ret, 10)
-		p.mark(colorOff, " events were lost ---")
+		p.mark(escape.ColorOff, " events were lost ---")
 	case traces.KindEnd:
-		p.mark(colorNote, "--- nvtrace: end of the recording")
+		p.mark(escape.ColorNote, "--- nvtrace: end of the recording")
 		if c := ev.Cost; c != nil {
 			p.text(", ")
 			p.dst = strconv.AppendUint(p.dst, c.Events, 10)
@@ -545,11 +550,11 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 			p.seconds(c.TracerCPU, 0)
 			p.text(" s of CPU time")
 		}
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	default:
-		p.mark(colorNote, "--- ")
+		p.mark(escape.ColorNote, "--- ")
 		p.dst = appendSafe(p.dst, p.call.Name)
 		p.text(" (an event of a later nvtrace)")
-		p.mark(colorOff, " ---")
+		p.mark(escape.ColorOff, " ---")
 	}
 }

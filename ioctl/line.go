@@ -7,6 +7,7 @@ import (
 
 	"nvtrace/rm"
 	"nvtrace/traces"
+	"nvtrace/traces/escape"
 )
 
 // Clock says how a line shows its time.
@@ -44,16 +45,6 @@ type LineOptions struct {
 
 const defaultElems = 32
 
-// The colours, as ANSI SGR sequences.
-const (
-	colorOff   = "\x1b[0m"
-	colorDim   = "\x1b[2m"
-	colorName  = "\x1b[1m"
-	colorSub   = "\x1b[36m"
-	colorError = "\x1b[31m"
-	colorNote  = "\x1b[33m"
-)
-
 // appendLine decodes ev and appends its line, newline included:
 //
 //	[ 4711  4712]    12.003412 nvidiactl      NV_ESC_RM_CONTROL(NV2080_CTRL_CMD_GPU_GET_NAME_STRING, 0xc1d00001:0x5c000003) {gpuNameString.ascii → "NVIDIA H200"} = 0 <0.000021>
@@ -86,9 +77,10 @@ func (d *Decoder) AppendCall(dst []byte, ev *traces.Event, c *Call, o *LineOptio
 		p.plainEvent(ev)
 	}
 	if o.Duration && ev.Dur > 0 && ev.Kind <= traces.KindIoctl && ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0 {
-		p.mark(colorDim, " <")
+		p.text(" ")
+		p.mark(escape.ColorDim, "<")
 		p.seconds(ev.Dur, 0)
-		p.mark(colorOff, ">")
+		p.mark(escape.ColorOff, ">")
 	}
 	if o.Width > 0 {
 		p.dst = cutLine(p.dst, start, o.Width)
@@ -147,13 +139,13 @@ func (p *printer) release() {
 }
 
 // mark appends text, and a colour where colours are wanted: before the text, or
-// after it if it is colorOff.
+// after it if it is escape.ColorOff.
 func (p *printer) mark(color, text string) {
-	if p.color && color != colorOff {
+	if p.color && color != escape.ColorOff {
 		p.dst = append(p.dst, color...)
 	}
 	p.dst = append(p.dst, text...)
-	if p.color && color == colorOff {
+	if p.color && color == escape.ColorOff {
 		p.dst = append(p.dst, color...)
 	}
 }
@@ -201,24 +193,24 @@ func (p *printer) prefix(ev *traces.Event, o *LineOptions, delta int64) {
 	}
 	switch o.Clock {
 	case ClockRelative:
-		p.mark(colorDim, "")
+		p.mark(escape.ColorDim, "")
 		p.seconds(ev.Time, seconds)
-		p.mark(colorOff, "")
+		p.mark(escape.ColorOff, "")
 		p.dst = append(p.dst, ' ')
 	case ClockDelta:
-		p.mark(colorDim, "")
+		p.mark(escape.ColorDim, "")
 		p.seconds(delta, seconds)
-		p.mark(colorOff, "")
+		p.mark(escape.ColorOff, "")
 		p.dst = append(p.dst, ' ')
 	case ClockWall:
-		p.mark(colorDim, "")
+		p.mark(escape.ColorDim, "")
 		p.dst = time.Unix(0, o.Start+ev.Time).AppendFormat(p.dst, "15:04:05.000000")
-		p.mark(colorOff, "")
+		p.mark(escape.ColorOff, "")
 		p.dst = append(p.dst, ' ')
 	case ClockEpoch:
-		p.mark(colorDim, "")
+		p.mark(escape.ColorDim, "")
 		p.seconds(o.Start+ev.Time, seconds)
-		p.mark(colorOff, "")
+		p.mark(escape.ColorOff, "")
 		p.dst = append(p.dst, ' ')
 	}
 }
@@ -268,12 +260,6 @@ func (p *printer) device(ev *traces.Event) {
 	p.dst = append(p.dst, ' ')
 }
 
-// Colors returns the sequences that colour lines ([LineOptions]); no text of a
-// program's brings one of them in.
-func Colors() []string {
-	return []string{colorOff, colorDim, colorName, colorSub, colorError, colorNote}
-}
-
 // appendSafe appends a string of the traced program's without what could act on
 // a terminal.
 func appendSafe(dst []byte, s string) []byte {
@@ -291,12 +277,12 @@ func appendSafe(dst []byte, s string) []byte {
 // ioctl appends name, subject and parameters.
 func (p *printer) ioctl(ev *traces.Event) {
 	c := p.call
-	p.mark(colorName, "")
+	p.mark(escape.ColorName, "")
 	if c.Xfer {
 		p.text("NV_ESC_IOCTL_XFER_CMD>")
 	}
 	p.dst = c.AppendName(p.dst)
-	p.mark(colorOff, "")
+	p.mark(escape.ColorOff, "")
 	main := 0
 	if c.Xfer {
 		main = 1
@@ -349,9 +335,9 @@ func (p *printer) subject(arg *Part) {
 		return
 	}
 	p.dst = append(p.dst, '(')
-	p.mark(colorSub, "")
+	p.mark(escape.ColorSub, "")
 	p.dst = c.AppendSub(p.dst, p.abi)
-	p.mark(colorOff, "")
+	p.mark(escape.ColorOff, "")
 	if c.Escape != nil && arg != nil && c.Nr != escVidHeap {
 		p.text(", ")
 		p.objects(c)
@@ -503,27 +489,30 @@ func (p *printer) result(ev *traces.Event) {
 	case ev.Flags&traces.FlagNoExit != 0:
 		p.text(" = ?")
 	case ev.Flags&traces.FlagUnfinished != 0:
-		p.mark(colorNote, " = ? <unfinished ...>")
-		p.mark(colorOff, "")
+		p.text(" = ")
+		p.mark(escape.ColorNote, "? <unfinished ...>")
+		p.mark(escape.ColorOff, "")
 	case ev.Flags&traces.FlagRestarted != 0:
-		p.mark(colorNote, " = ? ")
+		p.text(" = ")
+		p.mark(escape.ColorNote, "? ")
 		p.text(errnoName(c.Errno))
-		p.mark(colorOff, "")
+		p.mark(escape.ColorOff, "")
 	case c.Errno != 0:
-		p.mark(colorError, " = -1 ")
+		p.text(" = ")
+		p.mark(escape.ColorError, "-1 ")
 		p.text(errnoName(c.Errno))
 		if c.HasStatus && c.Status != rm.OK {
 			p.text(" ")
 			p.text(c.StatusName())
 		}
-		p.mark(colorOff, "")
+		p.mark(escape.ColorOff, "")
 	default:
 		p.text(" = ")
 		p.dst = strconv.AppendInt(p.dst, ev.Ret, 10)
 		if c.HasStatus && c.Status != rm.OK {
-			p.mark(colorError, " ")
-			p.text(c.StatusName())
-			p.mark(colorOff, "")
+			p.text(" ")
+			p.mark(escape.ColorError, c.StatusName())
+			p.mark(escape.ColorOff, "")
 		}
 	}
 	if ev.Flags&traces.FlagTruncated != 0 {
@@ -556,7 +545,7 @@ func cutLine(b []byte, start, width int) []byte {
 			}
 			b = append(b[:cut], "…"...)
 			if colored {
-				b = append(b, colorOff...)
+				b = append(b, escape.ColorOff...)
 			}
 			return b
 		}

@@ -14,15 +14,6 @@ type Style struct {
 	Demangle func(name string) string // names kernels for people; nil leaves them as they are
 }
 
-// The colours, as ANSI SGR sequences.
-const (
-	colorOff   = "\x1b[0m"
-	colorDim   = "\x1b[2m"
-	colorName  = "\x1b[1m"
-	colorError = "\x1b[31m"
-	colorNote  = "\x1b[33m"
-)
-
 func (s *Style) mark(dst []byte, color string) []byte {
 	if s == nil || !s.Color {
 		return dst
@@ -58,9 +49,9 @@ func (f *Frame) word(p *Param, i int) (uint64, bool) {
 // nothing). What a pointer to const points to is shown in its place, as far as
 // it was recorded.
 func AppendCall(dst []byte, f *Frame, ev *traces.Event, names *Names, s *Style) []byte {
-	dst = s.mark(dst, colorName)
+	dst = s.mark(dst, escape.ColorName)
 	dst = escape.AppendQuotable(dst, f.Name)
-	dst = append(s.mark(dst, colorOff), '(')
+	dst = append(s.mark(dst, escape.ColorOff), '(')
 	if f.Function == nil {
 		for i, v := range f.Args {
 			if i > 0 {
@@ -217,9 +208,9 @@ func AppendResult(dst []byte, f *Frame, ev *traces.Event, s *Style) []byte {
 		dst = append(dst, " = ?"...) // not in the register that is recorded
 	case fn.Failed(ev.Ret):
 		dst = append(dst, " = "...)
-		dst = s.mark(dst, colorError)
+		dst = s.mark(dst, escape.ColorError)
 		dst = appendScalar(dst, fn.Result, uint64(ev.Ret))
-		dst = s.mark(dst, colorOff)
+		dst = s.mark(dst, escape.ColorOff)
 	default:
 		dst = append(dst, " = "...)
 		dst = appendScalar(dst, fn.Result, uint64(ev.Ret))
@@ -231,9 +222,9 @@ func AppendResult(dst []byte, f *Frame, ev *traces.Event, s *Style) []byte {
 // AppendUnfinished appends what stands in the place of a result that was not
 // seen.
 func AppendUnfinished(dst []byte, s *Style) []byte {
-	dst = s.mark(dst, colorNote)
-	dst = append(dst, " = ? <unfinished ...>"...)
-	return s.mark(dst, colorOff)
+	dst = s.mark(append(dst, " = "...), escape.ColorNote)
+	dst = append(dst, "? <unfinished ...>"...)
+	return s.mark(dst, escape.ColorOff)
 }
 
 // appendOut appends the values that a call wrote.
@@ -280,7 +271,7 @@ func (f *Function) ResultName(ret int64) string {
 
 // appendDuration appends <12.3µs>, three digits of it.
 func appendDuration(dst []byte, ns int64, s *Style) []byte {
-	dst = append(s.mark(append(dst, ' '), colorDim), '<')
+	dst = append(s.mark(append(dst, ' '), escape.ColorDim), '<')
 	ns = max(ns, 0)
 	switch {
 	case ns < 1000:
@@ -292,7 +283,7 @@ func appendDuration(dst []byte, ns int64, s *Style) []byte {
 	default:
 		dst = append(appendThree(dst, float64(ns)/1e9), 's')
 	}
-	return s.mark(append(dst, '>'), colorOff)
+	return s.mark(append(dst, '>'), escape.ColorOff)
 }
 
 func appendThree(dst []byte, v float64) []byte {

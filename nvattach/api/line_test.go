@@ -131,6 +131,12 @@ func TestUnfinishedAndColor(t *testing.T) {
 	if got, want := line(tr, c, r, nil), "cuCtxSynchronize() = ? <unfinished ...>"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	open := call(8, libcuda, "cuCtxSynchronize")
+	unfinished := ret(open, 5, 0)
+	unfinished.Flags = traces.FlagUnfinished
+	if got, want := line(tr, open, unfinished, &Style{Color: true}), "\x1b[1mcuCtxSynchronize\x1b[0m() = \x1b[33m? <unfinished ...>\x1b[0m"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	got := line(tr, call(9, libcuda, "cuInit", 0), ret(call(9, libcuda, "cuInit"), 5, 100), &Style{Color: true})
 	want := "\x1b[1mcuInit\x1b[0m(Flags=0) = \x1b[31mCUDA_ERROR_NO_DEVICE\x1b[0m \x1b[2m<5ns>\x1b[0m"
 	if got != want {

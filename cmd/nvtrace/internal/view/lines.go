@@ -42,7 +42,7 @@ func newLines(e *cli.Env, w io.Writer, h *traces.Header, f *LineFlags, d *ioctl.
 	l := &Lines{decoder: d, errs: errs, live: live, opts: opts}
 	w = cli.Beneath(w)
 	if opts.Color {
-		w = escape.NewWriter(w, ioctl.Colors()...)
+		w = escape.NewWriter(w, escape.Colors()...)
 	} else {
 		w = escape.NewWriter(w)
 	}
