@@ -172,7 +172,7 @@ func endsBy(pid int, sig unix.Signal) bool {
 const (
 	searchLong  = 5 * time.Second
 	searchShort = time.Second
-	awaitStops  = time.Second
+	awaitStops  = 5 * time.Second // a busy machine's threads take their time; what waits for the look hangs, or is who asks
 	endsPause   = time.Second
 )
 

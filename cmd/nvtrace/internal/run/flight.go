@@ -393,9 +393,9 @@ func (f *flight) stuck() string {
 	return why
 }
 
-// Bounds of waiting for a look: the search for names takes longest.
+// Bounds of waiting for a look, which searches for names and waits for threads.
 const (
-	lookAsks    = 10 * time.Second
+	lookAsks    = 20 * time.Second
 	lookArrives = 2 * time.Second
 )
 
