@@ -62,10 +62,6 @@ func (x *insn) address(o *ptx.Operand, space ptx.Space) (address, error) {
 	return a, errf(ErrInvalid, "operand %s is no address", x.text(o.Span()))
 }
 
-// cacheSlots is the number of regions a worker remembers, by instruction, so
-// that most accesses need no search.
-const cacheSlots = 64
-
 // locate returns the n bytes at addr for lane i, or nil after w.fail.
 func (w *warp) locate(space ptx.Space, addr, n uint64, i int, write bool, slot uint32) []byte {
 	if space == ptx.SpaceGeneric {

@@ -2,27 +2,9 @@ package emu
 
 import (
 	"fmt"
-	"maps"
-	"math/bits"
 
 	"nvtrace/ptx"
 )
-
-// newBuilders maps each opcode to what compiles it. The entries are grouped by
-// family, each family in the file of its name.
-func newBuilders() map[string]builder {
-	all := map[string]builder{}
-	for _, f := range []func() map[string]builder{
-		arithBuilders, bitBuilders, floatBuilders, compareBuilders, moveBuilders, convertBuilders,
-		memoryBuilders, atomicBuilders, flowBuilders, syncBuilders, barrierBuilders, asyncBuilders, videoBuilders, matrixBuilders,
-	} {
-		maps.Copy(all, f())
-	}
-	return all
-}
-
-// firstLane is the lowest lane in m.
-func firstLane(m uint32) int { return bits.TrailingZeros32(m) & 31 }
 
 // lift1, lift2 and lift3 make a step of a lane function; fast, if not nil, is the
 // same for all lanes at once.
@@ -165,16 +147,6 @@ func (x *insn) elem3(t ptx.Type, f fn3, fast vec3) error {
 	return x.op3(t, t, f, fast)
 }
 
-// intOrFloat emits an opcode that exists for both kinds of types.
-func intOrFloat(ints, floats builder) builder {
-	return func(x *insn) error {
-		if x.lastType().Float() {
-			return floats(x)
-		}
-		return ints(x)
-	}
-}
-
 // intType is the integer type of the instruction.
 func (x *insn) intType() (ptx.Type, intType, error) {
 	t := x.lastType()
@@ -194,31 +166,6 @@ func bySize(t ptx.Type) string {
 		return ".64"
 	}
 	return ".other"
-}
-
-func arithBuilders() map[string]builder {
-	return map[string]builder{
-		"add": intOrFloat(buildIntAdd(true), floatArith2("add", floatOp.add)),
-		"sub": intOrFloat(buildIntAdd(false), floatArith2("sub", floatOp.sub)),
-		"mul": intOrFloat(buildIntMul, floatArith2("mul", floatOp.mul)),
-		"mad": intOrFloat(buildIntMad, buildFma),
-		"div": intOrFloat(int2(intType.div), buildFloatDiv),
-		"rem": int2(intType.rem),
-		"min": intOrFloat(int2relu(intType.min), buildMinmax(false)),
-		"max": intOrFloat(int2relu(intType.max), buildMinmax(true)),
-		"abs": intOrFloat(int1(intType.abs), floatSign(floatOp.absolute)),
-		"neg": intOrFloat(int1(intType.neg), floatSign(floatOp.neg)),
-		"sad": func(x *insn) error {
-			t, it, err := x.intType()
-			if err != nil {
-				return err
-			}
-			return x.op3(t, t, it.sad, nil)
-		},
-		"mul24": buildMul24, "mad24": buildMad24,
-		"dp4a": buildDot, "dp2a": buildDot,
-		"addc": buildCarry(true), "subc": buildCarry(false), "madc": buildIntMad,
-	}
 }
 
 func int1(f func(intType, uint64) uint64) builder {

@@ -6,34 +6,6 @@ import (
 	"nvtrace/ptx"
 )
 
-// numBarriers is the number of named barriers of a block; the one after them
-// stands for the cluster's.
-const (
-	numBarriers    = 16
-	clusterBarrier = numBarriers
-)
-
-// A barrier is a named barrier of a block.
-type barrier struct {
-	arrived  [warpSize]uint32 // lanes of each warp
-	expected int              // threads; 0: all of the block that have not exited
-	used     bool
-	ones     int // outcome of a reduction: lanes whose predicate held
-	lanes    int // lanes that took part in the reduction
-}
-
-// A barRed says where a waiting group wants the barrier's reduction.
-type barRed struct {
-	op   string
-	d, p int32
-}
-
-// A clusterBarrierState is the barrier of a cluster.
-type clusterBarrierState struct {
-	phase   uint32
-	arrived int
-}
-
 func barrierBuilders() map[string]builder {
 	return map[string]builder{"bar": buildBarrier, "barrier": buildBarrier}
 }
@@ -263,5 +235,39 @@ func (c *cluster) tryBarrier() {
 				}
 			}
 		}
+	}
+}
+
+// exited accounts for lanes of w that have ended: nothing waits for them.
+func (b *block) exited(w *warp, m uint32) {
+	b.live -= bits.OnesCount32(m)
+	w.retrySync()
+	for i := range b.bars {
+		if b.bars[i].used {
+			b.tryBarrier(i)
+		}
+	}
+	b.cluster.tryBarrier()
+}
+
+// exit returns the control of exit, and of ret in a kernel.
+func exit() control {
+	return func(w *warp, active, m uint32) bool {
+		if m == 0 {
+			w.setPC(w.pc + 1)
+			return true
+		}
+		for f := w.frame; f != nil; f = f.parent {
+			w.release(f, bits.OnesCount32(m))
+		}
+		if m == active {
+			w.drop(w.cur)
+		} else {
+			w.groups[w.cur].mask &^= m
+			w.setPC(w.pc + 1)
+		}
+		w.live &^= m
+		w.block.exited(w, m)
+		return false
 	}
 }

@@ -251,20 +251,6 @@ func (x *insn) lop3Bool(boolOp string) error {
 	})
 }
 
-// pairDst resolves "d|p", or "d" alone with p = -1.
-func (x *insn) pairDst(a *ptx.Operand) (d, p int32, err error) {
-	if a.Kind != ptx.OperandPair {
-		d, _, err = x.dst(a)
-		return d, -1, err
-	}
-	kids := x.file.Kids(a)
-	if d, _, err = x.dst(&kids[0]); err != nil {
-		return 0, 0, err
-	}
-	p, err = x.predDst(&kids[1])
-	return d, p, err
-}
-
 // immediate returns operand i, which must be a constant up to limit.
 func (x *insn) immediate(i int, limit uint64) (uint64, error) {
 	if i >= len(x.args) || x.args[i].Kind != ptx.OperandInt || x.args[i].Bits > limit {

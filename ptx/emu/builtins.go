@@ -7,10 +7,6 @@ import (
 	"nvtrace/ptx"
 )
 
-// A builtin is a function that the driver provides to device code; args are the
-// lane's arguments.
-type builtin func(w *warp, lane int, args []uint64) (uint64, error)
-
 // builtins are the functions without a body that kernels may call, from NVIDIA's
 // CUDA C++ programming guide (device printf, malloc, assert).
 var builtins = map[string]builtin{

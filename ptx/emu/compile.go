@@ -1,48 +1,10 @@
 package emu
 
-import (
-	"fmt"
-
-	"nvtrace/ptx"
-)
+import "nvtrace/ptx"
 
 // maxRegs bounds the register slots of one function, against declarations like
 // %r<4000000000>.
 const maxRegs = 1 << 16
-
-// A program is a kernel with all that it can reach, compiled together: the
-// layout of shared memory belongs to it.
-type program struct {
-	mod         *Module
-	entry       *function
-	funcs       map[*ptx.Func]*function
-	byAddr      map[uint64]*function // targets of indirect calls
-	shared      map[innerKey]uint64  // offset of each shared variable
-	sharedLen   uint64               // static shared memory
-	dynAlign    uint64               // alignment of dynamic shared memory
-	dynBase     uint64               // where it begins
-	usesDynamic bool
-	params      []paramVar
-	paramLen    uint64
-	indirect    bool
-	missing     []error // instructions that will fail when reached
-}
-
-// A compiler compiles one function.
-type compiler struct {
-	prog   *program
-	mod    *Module
-	file   *ptx.File
-	out    *function
-	scope  *scope
-	scopes map[int]*scope // by index of the StmtOpen
-	tables map[string][]string
-	consts map[uint64]int32
-	npreds int
-	nregs  int
-	local  uint64
-	stmt   int // index of the statement being compiled
-}
 
 // compileProgram compiles the entry fn and everything it reaches. Dynamic shared
 // memory lies behind the static one, whose size is known only at the end, so a
@@ -126,13 +88,6 @@ func (c *compiler) function() error {
 	return nil
 }
 
-func (c *compiler) endOfBody() control {
-	if c.out.entry {
-		return exit()
-	}
-	return ret()
-}
-
 // collect makes the scopes of the body and notes labels and target tables, which
 // may be used before they are defined.
 func (c *compiler) collect(body []ptx.Stmt, first int) {
@@ -181,22 +136,6 @@ func (c *compiler) statement(st *ptx.Stmt) error {
 		return c.instr(st)
 	}
 	return nil
-}
-
-// errAt returns an error with the position of the statement being compiled.
-func (c *compiler) errAt(err error) error {
-	st := &c.file.Stmts[c.stmt]
-	return fmt.Errorf("%v: %s: %w", c.file.Position(st.Pos), c.file.Text(st.Span()), err)
-}
-
-// find resolves a name.
-func (c *compiler) find(name string) (symbol, bool) {
-	sym, ok := c.scope.lookup(name)
-	if ok && sym.kind == symShared {
-		placed, err := c.prog.sharedVar(sym.file, sym.decl, sym.name)
-		return placed, err == nil
-	}
-	return sym, ok
 }
 
 // declare enters the names of a declaration inside a body.
@@ -280,32 +219,6 @@ func (c *compiler) allocLocal(size, align uint64) (uint64, error) {
 	return off, nil
 }
 
-// declSize returns the bytes of one declared name.
-func declSize(d *ptx.Decl, n *ptx.Declarator) (uint64, error) {
-	unit := uint64(d.Type.Size()) * uint64(max(1, d.Vec))
-	if unit == 0 {
-		return 0, errf(ErrNotImplemented, "variable of a type without a size")
-	}
-	if n.Elems > 1<<40/unit {
-		return 0, errf(ErrOutOfMemory, "array of %d elements", n.Elems)
-	}
-	if n.Flex && n.NDims == 1 && n.Init.Empty() {
-		return 0, nil
-	}
-	return unit * n.Elems, nil
-}
-
-// declAlign returns the alignment of a declaration, its natural one if none is
-// written.
-func declAlign(d *ptx.Decl) uint64 {
-	natural := uint64(max(1, d.Type.Size())) * uint64(max(1, d.Vec))
-	a := uint64(d.Align)
-	if a == 0 || a&(a-1) != 0 || a > 1<<16 {
-		a = 1
-	}
-	return max(a, natural)
-}
-
 // declareParams enters the parameters of the function and lays them out: those
 // of a kernel in the parameter buffer, those of a function in its frame.
 func (c *compiler) declareParams() error {
@@ -370,33 +283,4 @@ func (c *compiler) declareParam(d *ptx.Decl, n *ptx.Declarator) ([]paramVar, err
 	}
 	c.scope.define(name, sym)
 	return []paramVar{{off: off, size: size, reg: -1}}, nil
-}
-
-// constant returns the operand of a constant value.
-func (c *compiler) constant(v uint64) int32 {
-	if i, ok := c.consts[v]; ok {
-		return i
-	}
-	var l lanes
-	for i := range l {
-		l[i] = v
-	}
-	i := int32(^len(c.out.consts))
-	c.out.consts = append(c.out.consts, l)
-	c.consts[v] = i
-	return i
-}
-
-// temp returns a fresh register slot.
-func (c *compiler) temp() int32 {
-	c.nregs++
-	return int32(c.nregs - 1)
-}
-
-// emit appends an instruction.
-func (c *compiler) emit(in inst) { c.out.code = append(c.out.code, in) }
-
-// hidden appends a step of the compiler's own.
-func (c *compiler) hidden(s step) {
-	c.emit(inst{run: s, guard: -1, hidden: true, stmt: int32(c.stmt)})
 }

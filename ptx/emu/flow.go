@@ -79,26 +79,6 @@ func buildBrx(x *insn) error {
 	return x.control(branchIndexed(index, targets))
 }
 
-// An argument is where a call's operand is: in the caller's frame memory, in a
-// register, or a constant.
-type argument struct {
-	off, size uint64
-	slot      int32 // register or constant; noSlot for memory
-	pred      int32 // predicate register, -1 for none
-}
-
-// noSlot marks an argument in memory.
-const noSlot = int32(-1 << 31)
-
-// A callSite is a compiled call.
-type callSite struct {
-	fn      *function // nil for an indirect call
-	address int32     // indirect: operand with the function's address
-	builtin builtin   // a function of the driver's
-	args    []argument
-	rets    []argument
-}
-
 // buildCall compiles call.
 func buildCall(x *insn) error {
 	x.ignore(".uni")
@@ -175,14 +155,6 @@ func (x *insn) arguments(group *ptx.Operand, dst bool) ([]argument, error) {
 		out = append(out, a...)
 	}
 	return out, nil
-}
-
-// passedSlots is how many registers of the machine a register is.
-func passedSlots(sym *symbol) int {
-	if sym.kind == symPred {
-		return 1
-	}
-	return sym.vec * slots(sym.typ)
 }
 
 func (x *insn) argument(a *ptx.Operand, dst bool) ([]argument, error) {
@@ -308,31 +280,6 @@ func (w *warp) pass(a *argument, caller *frame, p *paramVar, callee *frame, i in
 	}
 }
 
-// argValue reads lane i's argument of up to 64 bits.
-func (w *warp) argValue(a *argument, f *frame, i int) uint64 {
-	switch {
-	case a.pred >= 0:
-		return uint64(f.preds[a.pred] >> i & 1)
-	case a.slot == noSlot:
-		return readSome(w.local[uint64(i)*w.stride+f.local+a.off:], a.size)
-	case a.slot < 0:
-		return f.fn.consts[^a.slot][i]
-	}
-	return f.regs[a.slot][i]
-}
-
-// setArg writes lane i's result of up to 64 bits.
-func (w *warp) setArg(a *argument, f *frame, i int, v uint64) {
-	switch {
-	case a.pred >= 0:
-		f.preds[a.pred] = f.preds[a.pred]&^(1<<i) | uint32(v&1)<<i
-	case a.slot == noSlot:
-		writeSome(w.local[uint64(i)*w.stride+f.local+a.off:], a.size, v)
-	default:
-		f.regs[a.slot][i] = v
-	}
-}
-
 // giveBack copies lane i's result p of the callee to the caller's a.
 func (w *warp) giveBack(p *paramVar, callee *frame, a *argument, caller *frame, i int) {
 	base := uint64(i) * w.stride
@@ -377,4 +324,11 @@ func ret() control {
 		w.release(f, bits.OnesCount32(m))
 		return false
 	}
+}
+
+func (c *compiler) endOfBody() control {
+	if c.out.entry {
+		return exit()
+	}
+	return ret()
 }

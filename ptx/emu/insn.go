@@ -8,22 +8,6 @@ import (
 	"nvtrace/ptx"
 )
 
-// An insn is the instruction being compiled. Builders take the modifiers they
-// understand; what is left over is reported, so that nothing is ignored.
-type insn struct {
-	*compiler
-	st    *ptx.Stmt
-	op    string
-	mods  []string
-	used  []bool
-	args  []ptx.Operand
-	types []ptx.Type // the type modifiers in order
-	forms []ptx.Pos  // of operands whose signs, displacements or selectors were understood
-}
-
-// A builder compiles one kind of instruction.
-type builder func(x *insn) error
-
 // typeNames maps ".u32" and so on to the type.
 var typeNames = func() map[string]ptx.Type {
 	m := map[string]ptx.Type{}
@@ -252,20 +236,6 @@ func typeMask(t ptx.Type) uint64 {
 	return ^uint64(0)
 }
 
-// floatConst converts a floating-point constant to type t.
-func floatConst(a *ptx.Operand, t ptx.Type) uint64 {
-	double := t.Size() == 8
-	switch {
-	case a.Kind == ptx.OperandF32 && double && t == ptx.F64:
-		return bits64(float64(f32(a.Bits)))
-	case a.Kind == ptx.OperandF64 && !double && t != ptx.TypeNone:
-		return bits32(float32(f64(a.Bits)))
-	case a.Kind == ptx.OperandF32:
-		return a.Bits & 0xffffffff
-	}
-	return a.Bits
-}
-
 func (x *insn) srcName(a *ptx.Operand, t ptx.Type) (int32, error) {
 	name := x.text(a.Name)
 	sym, ok := x.find(name)
@@ -434,4 +404,18 @@ func (x *insn) srcs(from, n int, t ptx.Type) ([]int32, error) {
 		out[i] = v
 	}
 	return out, nil
+}
+
+// pairDst resolves "d|p", or "d" alone with p = -1.
+func (x *insn) pairDst(a *ptx.Operand) (d, p int32, err error) {
+	if a.Kind != ptx.OperandPair {
+		d, _, err = x.dst(a)
+		return d, -1, err
+	}
+	kids := x.file.Kids(a)
+	if d, _, err = x.dst(&kids[0]); err != nil {
+		return 0, 0, err
+	}
+	p, err = x.predDst(&kids[1])
+	return d, p, err
 }

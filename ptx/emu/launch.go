@@ -5,66 +5,7 @@ import (
 	"math/bits"
 	"runtime"
 	"sync"
-	"sync/atomic"
 )
-
-// A launch is one running grid.
-type launch struct {
-	machine    *Machine
-	kernel     *Kernel
-	prog       *program
-	cfg        LaunchConfig
-	params     []byte
-	clusters   Dim3 // the grid in clusters
-	id         uint64
-	sharedLen  uint64 // shared memory of a block
-	stackLimit uint64
-	maxDepth   int
-	budget     uint64
-	explicit   bool // launched with clusters
-
-	next  atomic.Uint64 // the next cluster to start
-	count atomic.Uint64 // thread instructions so far
-	warps atomic.Uint64 // warp instructions so far
-	stop  atomic.Bool
-	begun func() // the first warp of the grid had a turn
-
-	mu  sync.Mutex
-	err error
-}
-
-// A worker executes clusters, several in turn when they wait for others.
-type worker struct {
-	launch *launch
-	ctx    context.Context
-	cache  [cacheSlots]Region
-	ticks  uint64 // warp instructions executed
-	race   *raceState
-	spare  []*cluster
-}
-
-// A cluster is a group of blocks that run at the same time and share memory; a
-// grid without clusters has clusters of one block.
-type cluster struct {
-	id      Dim3
-	blocks  []*block
-	barrier clusterBarrierState
-	serial  uint64 // number of the cluster in the grid
-}
-
-// A block is a thread block.
-type block struct {
-	cluster   *cluster
-	id        Dim3 // %ctaid
-	inCluster Dim3 // %cluster_ctaid
-	rank      int
-	sm        int
-	shared    []byte
-	warps     []*warp
-	live      int
-	bars      [numBarriers]barrier
-	epoch     uint32 // barriers completed, for the race detector
-}
 
 // residentLimit is how many clusters a worker keeps running in turn unless the
 // launch is cooperative, and passLimit for how many passes a cluster runs before

@@ -3,25 +3,9 @@ package emu
 import (
 	"context"
 	"fmt"
-	"io"
-	"sync"
-	"sync/atomic"
 
 	"nvtrace/ptx"
 )
-
-// A Device describes the GPU that the machine pretends to be. Zero fields take
-// the values of defaultDevice.
-type Device struct {
-	Name               string // for people
-	Major, Minor       int    // compute capability
-	SMs                int    // %nsmid
-	MaxThreadsPerBlock int    // threads of one block
-	MaxThreadsPerSM    int    // gives %nwarpid
-	SharedPerBlock     uint64 // bytes, static and dynamic together
-	ClockKHz           int    // for cuDeviceGetAttribute; the clock registers follow a model
-	TotalMemory        uint64 // bytes, for cuDeviceTotalMem
-}
 
 // defaultDevice returns a device with the limits of compute capability 9.0 and few
 // multiprocessors.
@@ -57,55 +41,6 @@ func (d *Device) fill() {
 	if d.TotalMemory == 0 {
 		d.TotalMemory = def.TotalMemory
 	}
-}
-
-// Options configures a Machine. The zero value and nil are good for tests.
-type Options struct {
-	Memory     Memory        // the global address space; nil: a new Heap of Device.TotalMemory
-	Device     Device        // what to pretend to be
-	Printf     io.Writer     // gets the kernels' printf output; nil discards it
-	Now        func() uint64 // %globaltimer in nanoseconds; nil: a deterministic model
-	Workers    int           // blocks executed at the same time; 0: GOMAXPROCS; 1: deterministic
-	StackLimit uint64        // bytes of local memory a thread; 0: 1 MiB
-	MaxDepth   int           // nested calls; 0: 1024
-	Budget     uint64        // thread instructions a launch may execute; 0: no limit
-	KeepShared bool          // blocks find in shared memory what those before them on their multiprocessor left, as on a GPU; else zeros
-}
-
-// A Machine executes the kernels of modules that are loaded into it. It is safe
-// for concurrent use; launches do not wait for one another.
-type Machine struct {
-	opts     Options
-	dev      Device
-	mem      Memory
-	launches atomic.Uint64
-	builders map[string]builder
-	printfMu sync.Mutex
-	atomicMu sync.Mutex // atomics of sizes that Go has none for
-
-	sharedMu sync.Mutex
-	shared   map[int][]byte // what blocks left in each multiprocessor's shared memory, with KeepShared; guarded by sharedMu
-}
-
-// New returns a machine. Nil options are the defaults.
-func New(o *Options) *Machine {
-	m := &Machine{builders: newBuilders(), shared: map[int][]byte{}}
-	if o != nil {
-		m.opts = *o
-	}
-	m.opts.Device.fill()
-	m.dev = m.opts.Device
-	if m.opts.Memory == nil {
-		m.opts.Memory = newHeap(m.dev.TotalMemory)
-	}
-	m.mem = m.opts.Memory
-	if m.opts.StackLimit == 0 {
-		m.opts.StackLimit = 1 << 20
-	}
-	if m.opts.MaxDepth == 0 {
-		m.opts.MaxDepth = 1024
-	}
-	return m
 }
 
 // Device returns the device's description.
@@ -147,23 +82,6 @@ func (m *Machine) hostBytes(addr, n uint64) ([]byte, error) {
 		return nil, errf(ErrAddress, "%d bytes at %#x of global memory", n, addr)
 	}
 	return r.Data[addr-r.Base:][:n], nil
-}
-
-// A KernelParam is a parameter of a kernel in its parameter buffer.
-type KernelParam struct {
-	Offset, Size uint64
-	Type         ptx.Type // of the elements; ".b8" for structures
-}
-
-// A Kernel is a compiled kernel.
-type Kernel struct {
-	mod    *Module
-	name   string
-	prog   *program
-	params []KernelParam
-	reqTid Dim3 // .reqntid, zero if not written
-	reqCta Dim3 // .reqnctapercluster, zero if not written
-	maxTid Dim3 // .maxntid, zero if not written
 }
 
 // Kernel returns the kernel of that name, compiled.
@@ -255,77 +173,13 @@ func (k *Kernel) LocalBytes() uint64 { return k.prog.entry.localSize + k.mod.loc
 // it calls that the machine cannot execute; a launch fails if it gets to one.
 func (k *Kernel) missing() []error { return k.prog.missing }
 
-// Missing says what keeps the machine from executing the kernels of f, or its functions
-// if it has none: a declaration that has no place in it, or every instruction that it lacks, each
-// once. nil if nothing does.
-func Missing(f *ptx.File) []string {
-	mod, err := New(nil).Load(f)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	defer mod.Unload()
-	var list []string
-	seen := map[string]bool{}
-	add := func(err error) {
-		if text := err.Error(); !seen[text] { // kernels share functions
-			seen[text] = true
-			list = append(list, text)
-		}
-	}
-	note := func(k *Kernel, err error) {
-		if err != nil {
-			add(err)
-			return
-		}
-		for _, err := range k.missing() {
-			add(err)
-		}
-	}
-	kernels := mod.Kernels()
-	for _, name := range kernels {
-		note(mod.Kernel(name))
-	}
-	for _, u := range mod.units {
-		for i := range u.file.Funcs {
-			if fn := &u.file.Funcs[i]; len(kernels) == 0 && fn.HasBody() {
-				p, err := compileProgram(mod, u, fn)
-				note(&Kernel{prog: p}, err)
-			}
-		}
-	}
-	return list
-}
-
 // Registers returns the number of register slots of the kernel, which is not
 // what a GPU's assembler would use.
 func (k *Kernel) Registers() int { return k.prog.entry.nregs }
 
-// A LaunchConfig says how to launch a kernel.
-type LaunchConfig struct {
-	Grid        Dim3      // blocks; zero components mean 1
-	Block       Dim3      // threads of a block; zero components mean 1
-	Cluster     Dim3      // blocks of a cluster; zero means what the kernel requires, or 1; must divide Grid
-	SharedBytes uint32    // dynamic shared memory
-	Params      []byte    // the parameter buffer, laid out as [Kernel.Params] says
-	Cooperative bool      // all blocks run at the same time, so that they can wait for one another
-	Budget      uint64    // thread instructions; 0: that of the machine
-	EnvRegs     [4]uint32 // %envreg0 to %envreg3; a driver passes the address of a grid's barrier in 1 (high) and 2 (low)
-	Race        *RaceLog  // gets the data races; nil: not looked for. Slow, one block at a time
-	ID          uint64    // %gridid, from [Machine.NewID]; 0: one that no other launch has
-}
-
 // NewID returns a %gridid for launches that come one after the other, as those of a node of a graph,
 // which keeps its over all of the graph's launches.
 func (m *Machine) NewID() uint64 { return m.launches.Add(1) }
-
-// Stats says what a launch did.
-type Stats struct {
-	Threads            uint64 // of the grid
-	Blocks             uint64 // of the grid
-	ThreadInstructions uint64 // instructions counted once for each thread whose guard held
-	WarpInstructions   uint64 // instructions counted once for each group of threads
-	SharedBytes        uint64 // of a block
-}
 
 // Launch runs the kernel to its end. The error is a *[Fault] when a thread failed,
 // when the budget was used up or ctx ended; it then says where. Memory keeps what

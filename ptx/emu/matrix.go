@@ -13,12 +13,6 @@ import (
 // whole warp. The ISA leaves open how products are added ("the accumulation order is
 // unspecified"); matrixUnit is how GPUs do it.
 
-func matrixBuilders() map[string]builder {
-	return map[string]builder{
-		"mma": buildMma, "ldmatrix": buildLdmatrix, "stmatrix": buildLdmatrix, "movmatrix": buildMovmatrix, "wmma": buildWmma,
-	}
-}
-
 // wholeWarp emits s so that it runs when all lanes of the warp are there. Lanes
 // that have diverged wait for one another first.
 func (x *insn) wholeWarp(s step) error {

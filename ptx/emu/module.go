@@ -2,7 +2,6 @@ package emu
 
 import (
 	"fmt"
-	"sync"
 
 	"nvtrace/ptx"
 )
@@ -32,26 +31,6 @@ type funcDef struct {
 	fn   *ptx.Func
 	name string
 	addr uint64 // what its address is when taken
-}
-
-// A Module is one or more PTX files that have been linked and whose variables
-// live in a Machine's memory. It is safe for concurrent use.
-type Module struct {
-	machine   *Machine
-	units     []*unit
-	vars      map[string]symbol // visible over file borders
-	funcs     map[string]*funcDef
-	inner     map[innerKey]symbol
-	named     map[string]Variable
-	constBank Region
-	constLen  uint64
-	regions   []Region
-	taken     []*funcDef
-	inits     []initializer
-	localLen  uint64 // module-scope .local variables
-
-	mu      sync.Mutex
-	kernels map[string]*Kernel
 }
 
 // An initializer is a variable that has one.
@@ -451,4 +430,30 @@ func (p *program) sharedVar(file *ptx.File, d *ptx.Decl, n *ptx.Declarator) (sym
 	}
 	sym.addr = off
 	return sym, nil
+}
+
+// declSize returns the bytes of one declared name.
+func declSize(d *ptx.Decl, n *ptx.Declarator) (uint64, error) {
+	unit := uint64(d.Type.Size()) * uint64(max(1, d.Vec))
+	if unit == 0 {
+		return 0, errf(ErrNotImplemented, "variable of a type without a size")
+	}
+	if n.Elems > 1<<40/unit {
+		return 0, errf(ErrOutOfMemory, "array of %d elements", n.Elems)
+	}
+	if n.Flex && n.NDims == 1 && n.Init.Empty() {
+		return 0, nil
+	}
+	return unit * n.Elems, nil
+}
+
+// declAlign returns the alignment of a declaration, its natural one if none is
+// written.
+func declAlign(d *ptx.Decl) uint64 {
+	natural := uint64(max(1, d.Type.Size())) * uint64(max(1, d.Vec))
+	a := uint64(d.Align)
+	if a == 0 || a&(a-1) != 0 || a > 1<<16 {
+		a = 1
+	}
+	return max(a, natural)
 }

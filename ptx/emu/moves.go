@@ -197,18 +197,6 @@ func packStep(d int32, parts []int32, width uint) step {
 	}
 }
 
-// copyLanes copies the lanes in m.
-func copyLanes(d, s *lanes, m uint32) {
-	if m == fullMask {
-		*d = *s
-		return
-	}
-	for ; m != 0; m &= m - 1 {
-		i := firstLane(m)
-		d[i] = s[i]
-	}
-}
-
 // movEach copies element by element.
 func (x *insn) movEach(t ptx.Type, d, s *ptx.Operand) error {
 	to, err := x.elements(d, t, true)
@@ -376,25 +364,6 @@ func buildIsspacep(x *insn) error {
 		}
 		w.setPred(p, m, v)
 	})
-}
-
-// splitGeneric returns the space and offset of a generic address.
-func splitGeneric(a uint64) (ptx.Space, uint64) {
-	if a < sharedWindow {
-		return ptx.SpaceGlobal, a
-	}
-	off := a & (windowSize - 1)
-	switch a - off {
-	case sharedWindow:
-		return ptx.SpaceShared, off
-	case localWindow:
-		return ptx.SpaceLocal, off
-	case constWindow:
-		return ptx.SpaceConst, off
-	case paramWindow:
-		return ptx.SpaceParam, off
-	}
-	return ptx.SpaceGlobal, a
 }
 
 // buildMapa gives the address of a shared variable in another block of the

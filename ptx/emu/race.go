@@ -4,13 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync"
 
 	"nvtrace/ptx"
 )
-
-// An accessKind says how memory is touched.
-type accessKind uint8
 
 const (
 	accessRead accessKind = iota
@@ -29,53 +25,11 @@ func (k accessKind) writes() bool {
 }
 func (k accessKind) strong() bool { return k >= accessStrongRead }
 
-// A RaceLog collects the data races of the launches that are given it. It is safe
-// for concurrent use.
-//
-// Two accesses to a byte race when different threads make them, at least one
-// writes, at least one is a plain load or store, and nothing is known to order
-// them. Threads of a block are ordered by the barriers of the block or cluster
-// between the accesses (bar.sync, barrier.sync, barrier.cluster), threads of a warp
-// also by any .sync instruction of the warp and by executing the same instruction
-// one after the other. Not seen as ordering, so possibly reported although correct:
-// flags passed by atomics or volatile accesses with fences, mbarriers, and orders
-// between blocks made by them; accesses made after such a hand-over are reported
-// once for each pair of instructions. Missed: races on paths that the launch did not
-// take, races of asynchronous copies, and races hidden by a
-// barrier of other threads, as one epoch counts for the whole block.
-type RaceLog struct {
-	mu    sync.Mutex
-	races map[raceKey]*Race
-}
-
-// A RaceAccess is one side of a race.
-type RaceAccess struct {
-	Kind   string       // "read", "write", "strong read", "strong write", "atomic"
-	Pos    ptx.Position // of the instruction
-	Text   string       // the instruction
-	Block  Dim3         // %ctaid
-	Thread Dim3         // %tid
-}
-
-// A Race is a pair of instructions that touched the same memory unordered; the
-// threads and the address are those of the first time.
-type Race struct {
-	Kernel        string     // the launched kernel
-	Space         ptx.Space  // global or shared
-	Addr          uint64     // of the first byte; in shared memory the offset
-	First, Second RaceAccess // in the order in which the machine made them
-	Count         int        // how often this pair of instructions raced
-}
-
 // String returns one line.
 func (r *Race) String() string {
 	return fmt.Sprintf("race in kernel %s on %v memory at %#x: %s by thread %v of block %v at %v (%s) and %s by thread %v of block %v at %v (%s), %d times",
 		r.Kernel, r.Space, r.Addr, r.First.Kind, r.First.Thread, r.First.Block, r.First.Pos, oneLine(r.First.Text),
 		r.Second.Kind, r.Second.Thread, r.Second.Block, r.Second.Pos, oneLine(r.Second.Text), r.Count)
-}
-
-type raceKey struct {
-	first, second *inst
 }
 
 // Races returns the races found so far, in source order.
@@ -91,34 +45,6 @@ func (l *RaceLog) Races() []Race {
 			cmp.Compare(a.First.Pos.Col, b.First.Pos.Col), cmp.Compare(a.Addr, b.Addr))
 	})
 	return all
-}
-
-// A touch is a past access to a byte.
-type touch struct {
-	block, thread Dim3
-	blockID       uint64
-	epoch         uint32
-	warp          int
-	warpEpoch     uint64
-	kind          accessKind
-	in            *inst
-	fn            *function
-	valid         bool
-}
-
-// A cell is what is known of one byte: the last write and the last reads by two
-// different threads.
-type cell struct {
-	write touch
-	reads [2]touch
-}
-
-// raceState is the detector of one launch; its launches run on one worker.
-type raceState struct {
-	log    *RaceLog
-	global map[uint64]*cell
-	shared map[uint64]*cell // by block and offset
-	block  uint64
 }
 
 func newRaceState(log *RaceLog) *raceState {

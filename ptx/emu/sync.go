@@ -1,31 +1,6 @@
 package emu
 
-import (
-	"math/bits"
-
-	"nvtrace/ptx"
-)
-
-// A syncIO carries the operands and results of a warp-wide operation.
-type syncIO struct {
-	in    [3]lanes
-	preds uint32 // the predicate operand
-	m     uint32 // participating lanes
-	out   lanes
-	pout  uint32
-}
-
-// A syncInst is an instruction that the lanes of a membermask execute together.
-type syncInst struct {
-	key   string // what must agree: opcode and modifiers
-	exec  func(io *syncIO)
-	mask  int32 // operand with the membermask
-	srcs  []int32
-	pred  int32 // predicate operand, -1 for none
-	not   bool
-	d, p  int32 // destinations, -1 for none
-	plain bool  // without .sync: the lanes that are here
-}
+import "nvtrace/ptx"
 
 // control executes the instruction at once when every lane that it waits for is
 // here. Otherwise the lanes wait for those that have diverged; they may come to
@@ -388,16 +363,4 @@ func (x *insn) reduction(op string, t ptx.Type) (fn2, bool) {
 		".add": it.add, ".min": it.min, ".max": it.max, ".and": it.and, ".or": it.or, ".xor": it.xor,
 	}[op]
 	return f, ok
-}
-
-// exited accounts for lanes of w that have ended: nothing waits for them.
-func (b *block) exited(w *warp, m uint32) {
-	b.live -= bits.OnesCount32(m)
-	w.retrySync()
-	for i := range b.bars {
-		if b.bars[i].used {
-			b.tryBarrier(i)
-		}
-	}
-	b.cluster.tryBarrier()
 }

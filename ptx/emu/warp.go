@@ -1,134 +1,14 @@
 package emu
 
-import (
-	"math/bits"
-
-	"nvtrace/ptx"
-)
-
-// warpSize is the number of threads in a warp.
-const warpSize = 32
-
-// lanes is one register of a warp: a 64-bit slot for each thread. A slot holds
-// its value zero-extended from the register's width.
-type lanes [warpSize]uint64
+import "math/bits"
 
 const fullMask = ^uint32(0)
-
-// A step computes an instruction for the lanes in m, which is not empty.
-type step func(w *warp, m uint32)
-
-// A control is an instruction that may change who runs next: active are the
-// lanes that reached it, m those among them for which its guard holds (maybe
-// none). It moves the current group's pc, or splits or parks the group, and
-// returns whether the current group just goes on.
-type control func(w *warp, active, m uint32) bool
-
-// An inst is one compiled instruction.
-type inst struct {
-	run      step
-	ctl      control // instead of run
-	guard    int32   // predicate slot, -1 for none
-	guardNot bool
-	hidden   bool  // made by the compiler, not counted
-	stmt     int32 // index of its statement in the file, for messages
-}
-
-// A function is the code of a PTX function, compiled for one kernel.
-type function struct {
-	name      string
-	file      *ptx.File
-	fn        *ptx.Func
-	code      []inst
-	consts    []lanes
-	nregs     int
-	npreds    int
-	localSize uint64 // bytes of local memory in a frame, parameters included
-	params    []paramVar
-	rets      []paramVar
-	entry     bool
-}
-
-// A paramVar is a parameter of a function in its frame's local memory.
-type paramVar struct {
-	off, size uint64
-	reg       int32 // register parameter (.func (.reg .b32 o)): its slot, else -1
-	pred      bool
-}
-
-// A frame is one activation of a function, shared by the lanes that called it
-// together.
-type frame struct {
-	fn     *function
-	regs   []lanes
-	preds  []uint32
-	carry  uint32 // condition code register, a bit a lane
-	parent *frame
-	call   *callSite
-	retPC  int
-	depth  int
-	local  uint64 // start of its local memory
-	top    uint64 // end of its local memory, alloca included
-	lanes  int    // lanes inside it or inside what it called
-}
-
-type groupState uint8
 
 const (
 	groupReady   groupState = iota
 	groupSync               // waits for other lanes of its warp
 	groupBarrier            // waits at a barrier of its block or cluster
 )
-
-// A group is a set of lanes of a warp that are at the same instruction of the
-// same frame. The lanes of a warp are partitioned into groups; threads that
-// have diverged are in different groups, and groups that meet again merge.
-type group struct {
-	frame *frame
-	pc    int
-	mask  uint32
-	state groupState
-	stamp uint64 // when it last ran
-	sync  *syncInst
-	need  uint32 // groupSync: the membermask
-	bar   int    // groupBarrier: the barrier, clusterBarrier for that of the cluster
-	red   *barRed
-}
-
-// A warp is 32 threads of a block.
-type warp struct {
-	// The current group's state, valid while a step or control runs.
-	regs   []lanes
-	preds  []uint32
-	consts []lanes
-	frame  *frame
-	pc     int
-	cur    int // index of the current group
-	stop   int // the current group yields when its pc reaches this
-
-	wk     *worker
-	block  *block
-	index  int // within the block
-	groups []group
-	live   uint32
-	fuel   int // instructions until the slice ends
-	fair   bool
-	clock  uint64
-	err    error
-	lane   int // of err
-
-	count      uint64 // thread instructions executed in this turn
-	warpCount  uint64
-	sliceStart uint64
-	turns      uint64 // warp instructions of earlier turns
-
-	local  []byte // 32 parts of stride bytes
-	stride uint64
-	free   map[*function][]*frame
-	io     syncIO
-
-	clusterPhase [warpSize]uint32 // phase of the cluster barrier that each lane arrived in
-}
 
 // sliceFuel is how many instructions a warp runs before another gets its turn.
 const sliceFuel = 4096
@@ -362,28 +242,6 @@ func sameLanes(r *lanes, v uint64, m uint32) (same uint32) {
 	return same
 }
 
-// exit returns the control of exit, and of ret in a kernel.
-func exit() control {
-	return func(w *warp, active, m uint32) bool {
-		if m == 0 {
-			w.setPC(w.pc + 1)
-			return true
-		}
-		for f := w.frame; f != nil; f = f.parent {
-			w.release(f, bits.OnesCount32(m))
-		}
-		if m == active {
-			w.drop(w.cur)
-		} else {
-			w.groups[w.cur].mask &^= m
-			w.setPC(w.pc + 1)
-		}
-		w.live &^= m
-		w.block.exited(w, m)
-		return false
-	}
-}
-
 // release says that n lanes have left frame f, and keeps it for reuse when
 // they were the last.
 func (w *warp) release(f *frame, n int) {
@@ -420,4 +278,47 @@ func (w *warp) growLocal(size uint64) error {
 	}
 	w.local, w.stride = local, stride
 	return nil
+}
+
+// firstLane is the lowest lane in m.
+func firstLane(m uint32) int { return bits.TrailingZeros32(m) & 31 }
+
+// noSlot marks an argument in memory.
+const noSlot = int32(-1 << 31)
+
+// argValue reads lane i's argument of up to 64 bits.
+func (w *warp) argValue(a *argument, f *frame, i int) uint64 {
+	switch {
+	case a.pred >= 0:
+		return uint64(f.preds[a.pred] >> i & 1)
+	case a.slot == noSlot:
+		return readSome(w.local[uint64(i)*w.stride+f.local+a.off:], a.size)
+	case a.slot < 0:
+		return f.fn.consts[^a.slot][i]
+	}
+	return f.regs[a.slot][i]
+}
+
+// setArg writes lane i's result of up to 64 bits.
+func (w *warp) setArg(a *argument, f *frame, i int, v uint64) {
+	switch {
+	case a.pred >= 0:
+		f.preds[a.pred] = f.preds[a.pred]&^(1<<i) | uint32(v&1)<<i
+	case a.slot == noSlot:
+		writeSome(w.local[uint64(i)*w.stride+f.local+a.off:], a.size, v)
+	default:
+		f.regs[a.slot][i] = v
+	}
+}
+
+// copyLanes copies the lanes in m.
+func copyLanes(d, s *lanes, m uint32) {
+	if m == fullMask {
+		*d = *s
+		return
+	}
+	for ; m != 0; m &= m - 1 {
+		i := firstLane(m)
+		d[i] = s[i]
+	}
 }

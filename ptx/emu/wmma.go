@@ -195,3 +195,9 @@ func (x *insn) wmmaMma() error {
 	}
 	return x.wholeWarp(func(w *warp, _ uint32) { op.multiply(w, &f[1], &f[2], &f[3], &f[0]) })
 }
+
+func matrixBuilders() map[string]builder {
+	return map[string]builder{
+		"mma": buildMma, "ldmatrix": buildLdmatrix, "stmatrix": buildLdmatrix, "movmatrix": buildMovmatrix, "wmma": buildWmma,
+	}
+}
