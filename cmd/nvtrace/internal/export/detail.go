@@ -6,27 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
-
-	"nvtrace/cmd/nvtrace/internal/observe"
-	"nvtrace/nvattach/api"
-	"nvtrace/traces"
 )
-
-// detail is how much of a recording a timeline shows: the shorter a call, the sooner it is
-// drawn together with its neighbours.
-type detail struct {
-	least int64  // calls shorter than this are, ns; 0: none
-	max   int64  // bytes; 0: no limit
-	next  int64  // at this size, step comes
-	steps []step // that are left
-	left  uint64 // events that found no room
-}
-
-// step makes a timeline coarser, where so much of its size is used up.
-type step struct {
-	percent int64
-	least   int64
-}
 
 // stop is the least of a step after which nothing is drawn.
 const stop = math.MaxInt64
@@ -67,32 +47,6 @@ func (d *detail) full(size int64) bool {
 		return true
 	}
 	return false
-}
-
-// slice is a library call that is open on a track.
-type slice struct {
-	frame  *api.Frame
-	begun  bool // its beginning was written
-	start  int64
-	ev     traces.Event // the call, until it is written
-	run    run          // of short calls directly inside
-	launch launch
-	stack  string // where it was made; "": not known
-}
-
-// run is short calls one after another, which are drawn as one.
-type run struct {
-	start, end int64
-	busy       int64 // in them
-	calls      uint64
-	counts     [8]runCount // those that came first
-	used       int
-	others     uint64
-}
-
-type runCount struct {
-	name string
-	n    uint64
 }
 
 // runs last so many times as long as the longest call in them may.
@@ -218,32 +172,6 @@ func (t *Timeline) beginAll(th *thread) {
 	}
 }
 
-// launch is what a call launches.
-type launch struct {
-	is     bool
-	inner  bool // another call inside of it did
-	kernel string
-	stream uint64
-	flow   uint64
-}
-
-// streamKey names a stream of a process.
-type streamKey struct {
-	pid    int32
-	stream uint64
-}
-
-func (a streamKey) compare(b streamKey) int {
-	return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.stream, b.stream))
-}
-
-// stream is a track of launches, or of what a GPU did.
-type stream struct {
-	seq *sequence
-	run run
-	end int64 // of the latest run, or work
-}
-
 // maxStreams bounds the streams that have tracks of their own; a process's others share one.
 const maxStreams = 1 << 12
 
@@ -308,135 +236,3 @@ const (
 	bytesRemark = 80
 	bytesFailed = 300 // with the calls around it
 )
-
-// Survey sees a recording before a Timeline does, and estimates how large that becomes.
-type Survey struct {
-	threads map[laneKey]*surveyed
-	probed  probedLanes
-	fixed   int64
-	done    [len(levels)]int64 // bytes of threads that were forgotten
-}
-
-// surveyed is what a call, or a thread, comes to at each level.
-type surveyed struct {
-	calls []surveyed // of a thread: those that are open
-	frame *api.Frame
-	start int64
-	bytes [len(levels)]int64
-	first [len(levels)]int64 // of the run that goes on
-	end   [len(levels)]int64 // of it; stop: there is none
-}
-
-// NewSurvey returns a Survey that has seen nothing yet.
-func NewSurvey() *Survey {
-	return &Survey{threads: make(map[laneKey]*surveyed)}
-}
-
-// Observe implements observe.Observer. What calls mean does not matter to it.
-func (s *Survey) Observe(e *observe.Event) {
-	ev, f := e.Event, e.Frame
-	key := laneKey{task: taskKey{ev.PID, ev.TID}}
-	switch {
-	case ev.Kind == traces.KindCall && f != nil:
-		th := s.thread(key)
-		th.calls = append(th.calls, surveyed{frame: f, start: ev.Time})
-	case ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn:
-	case isCall(ev.Kind):
-		c := surveyed{start: ev.Time}
-		s.thread(key).holder().take(&c, ev.Time+max(ev.Dur, 0), bytesSystem)
-	case ev.Kind == traces.KindGPU:
-		w := ev.Work()
-		c := surveyed{start: w.Start}
-		s.thread(laneKey{task: taskKey{pid: ev.PID}, gpu: true, stream: s.probed.streamOf(ev.PID, &w)}).take(&c, w.Start+w.Dur, bytesWork)
-	default:
-		s.fixed += bytesRemark
-	}
-	if ev.Kind == traces.KindEnd {
-		return
-	}
-	for _, f := range e.Tracker.Ended() {
-		s.end(f, max(f.End, f.Start))
-	}
-	if ev.Kind == traces.KindReturn && f != nil {
-		if f.Function.Failed(ev.Ret) {
-			s.fixed += bytesFailed
-		}
-		s.end(f, max(f.End, f.Start))
-	}
-}
-
-func (s *Survey) thread(key laneKey) *surveyed {
-	th := s.threads[key]
-	if th == nil {
-		if len(s.threads) >= maxTasks {
-			for _, o := range s.threads {
-				for k := range levels {
-					s.done[k] += o.total(k)
-				}
-			}
-			clear(s.threads)
-		}
-		th = new(surveyed)
-		s.threads[key] = th
-		s.fixed += bytesRemark
-	}
-	return th
-}
-
-// holder returns the innermost call of a thread, or the thread.
-func (th *surveyed) holder() *surveyed {
-	if n := len(th.calls); n > 0 {
-		return &th.calls[n-1]
-	}
-	return th
-}
-
-// end takes in that a call has ended.
-func (s *Survey) end(f *api.Frame, at int64) {
-	th := s.threads[laneKey{task: taskKey{f.PID, f.TID}}]
-	if th == nil || len(th.calls) == 0 || th.calls[len(th.calls)-1].frame != f {
-		return
-	}
-	c := th.calls[len(th.calls)-1]
-	th.calls = th.calls[:len(th.calls)-1]
-	th.holder().take(&c, at, bytesCall)
-}
-
-// take takes in a call that lasted until then, and takes so many bytes itself.
-func (th *surveyed) take(c *surveyed, end, size int64) {
-	for k, least := range levels {
-		if end-c.start >= least {
-			th.bytes[k] += size + c.bytes[k]
-			th.end[k], th.first[k] = 0, 0
-			continue
-		}
-		if th.first[k] == 0 && th.end[k] == 0 || c.start-th.end[k] > least || end-th.first[k] > longRun*least {
-			th.bytes[k] += bytesRun
-			th.first[k] = c.start
-		}
-		th.end[k] = end
-	}
-}
-
-// total is what a thread comes to.
-func (th *surveyed) total(k int) int64 {
-	n := th.bytes[k]
-	for i := range th.calls {
-		n += bytesCall + th.calls[i].bytes[k]
-	}
-	return n
-}
-
-// least returns from which duration on calls can be drawn one by one in so many bytes.
-func (s *Survey) least(size int64) int64 {
-	for k, least := range levels {
-		n := s.fixed + s.done[k]
-		for _, th := range s.threads {
-			n += th.total(k)
-		}
-		if n <= percent(size, 85) {
-			return least
-		}
-	}
-	return levels[len(levels)-1]
-}

@@ -11,23 +11,12 @@ package export
 import (
 	"path"
 	"strings"
-	"unicode/utf8"
 
 	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/rm"
 	"nvtrace/traces"
-)
-
-// Bounds of what a view keeps of a hostile or endless recording.
-const (
-	maxTasks   = 1 << 16 // processes; threads
-	maxMaps    = 1 << 18 // living mappings, as in ioctl.Summary
-	maxSamples = 1 << 17 // distinct samples of a profile
-	maxFrames  = 1 << 15 // distinct names in a profile
-	maxName    = 256     // bytes of a process's or node's name
-	maxText    = 4096    // bytes of another text of the program's
 )
 
 // scene is what all views follow while they are fed.
@@ -104,17 +93,6 @@ func programName(file string) string {
 		return ""
 	}
 	return clip(path.Base(file), maxName)
-}
-
-// clip cuts a text to n bytes, and copies what it cuts.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return strings.Clone(s[:n]) + "…"
 }
 
 // untimed are the flags of calls whose exit, and so whose duration and result,

@@ -10,73 +10,11 @@ import (
 	"nvtrace/traces"
 )
 
-// callKey names a library call: of a thread, when it began.
-type callKey struct {
-	task  taskKey
-	start int64
-}
-
-// laneKey names a thread, or what a GPU does on a stream of a process.
-type laneKey struct {
-	task   taskKey
-	gpu    bool
-	stream uint64
-}
-
 // Bounds of what a timeline keeps to draw what GPUs did.
 const (
 	maxWorks = 1 << 12 // that may still be told of out of order
 	maxFlows = 1 << 16 // launches whose work has not been told of
 )
-
-// gpu is what of a timeline is about the work of GPUs.
-type gpu struct {
-	works   []gpuWork
-	streams map[streamKey]*stream
-	flows   map[callKey]uint64 // of launches that are drawn
-	probed  probedLanes
-}
-
-// probedLanes finds tracks for kernels of which it is not known on which stream they ran, as probes
-// noted their times: those that ran at the same time have different ones.
-type probedLanes map[int32][]int64 // by process, when each track is free
-
-// maxLanes is how many of these tracks a process has.
-const maxLanes = 16
-
-// streamOf returns the handle of the work's stream, or one that no stream has, for such a track.
-func (l *probedLanes) streamOf(pid int32, w *traces.Work) uint64 {
-	if w.By != traces.ByProbe {
-		return w.Stream
-	}
-	if *l == nil || len(*l) >= maxTasks {
-		*l = make(probedLanes)
-	}
-	ends := (*l)[pid]
-	i := slices.IndexFunc(ends, func(end int64) bool { return end <= w.Start })
-	switch {
-	case i >= 0:
-	case len(ends) < maxLanes:
-		i = len(ends)
-		ends = append(ends, 0)
-	default:
-		i = maxLanes - 1
-	}
-	ends[i] = max(ends[i], w.Start+w.Dur)
-	(*l)[pid] = ends
-	return ^uint64(i)
-}
-
-// gpuWork is a work that waits for those before it.
-type gpuWork struct {
-	traces.Work
-	task taskKey
-	name string
-	by   string // the call
-	// detail is of a work that was seen from outside.
-	detail traces.WorkDetail
-	flow   uint64 // 0: none
-}
 
 // launching notes which arrow leads from a launch that is drawn.
 func (t *Timeline) launching(key callKey, flow uint64) {

@@ -418,3 +418,6 @@ func (p *packets) wallClock(start int64) {
 	p.b = end(b, snap)
 	p.done(at)
 }
+
+// flushBytes is how much a view gathers before it writes.
+const flushBytes = 64 << 10

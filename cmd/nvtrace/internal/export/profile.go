@@ -6,8 +6,6 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/google/pprof/profile"
 
@@ -15,7 +13,6 @@ import (
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
-	"nvtrace/traces/escape"
 )
 
 // Profile gathers a recording's calls as a profile for pprof. A sample's stack
@@ -140,24 +137,6 @@ func NewProfile(h *traces.Header, d *ioctl.Decoder) *Profile {
 	// What is claimed to be there keeps pprof from looking for it in a binary.
 	p.p.Mapping = []*profile.Mapping{{ID: 1, Limit: math.MaxInt64, File: file, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}}
 	return p
-}
-
-// clean makes a text fit for protobuf, whose strings are UTF-8, and for the
-// terminal on which pprof prints it as it is.
-func clean(s string) string {
-	plain := true
-	for i := 0; i < len(s) && plain; i++ {
-		plain = s[i] >= 0x20 && s[i] < 0x7f
-	}
-	if plain {
-		return s
-	}
-	return strings.Map(func(r rune) rune {
-		if escape.Acts(r) {
-			return utf8.RuneError
-		}
-		return r
-	}, s)
 }
 
 // Observe implements observe.Observer: it counts the event, and keeps nothing of it. What an event

@@ -9,13 +9,6 @@ import (
 	"nvtrace/traces"
 )
 
-// rangeTrack is the track of a thread's NVTX ranges and marks.
-type rangeTrack struct {
-	seq  *sequence
-	end  int64 // of what is on it
-	open int   // ranges
-}
-
 // drawRange draws what a call of the library for NVTX says, on a track of the thread's, and
 // reports whether it says something of that. Ranges with a number, which may begin and end on
 // different threads, stay calls.

@@ -11,89 +11,12 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/ioctl"
-	"nvtrace/nvattach/api"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
 
-// flushBytes is how much a view gathers before it writes.
-const flushBytes = 64 << 10
-
 // errClosed is what Close leaves, so that a second one writes nothing.
 var errClosed = errors.New("the timeline is closed")
-
-// Timeline writes a recording as a trace for ui.perfetto.dev: TrackEvents of
-// Perfetto's protobuf. There are
-//
-//	a track for each thread with its calls, which nest: those of CUDA's libraries (category
-//	    api, then the library), the device calls in them (ioctl, mmap, open, …), with their
-//	    arguments; instants for exec, exit, signals, code images, first launches of
-//	    kernels, remarks
-//	a track for each stream of a process: what the GPU did there, where that was timed, else an
-//	    instant for each launch; an arrow leads there from the call that made it
-//	a track for each process with the calls that failed (category failed)
-//	counters of each process, above all of these: bytes mapped and allocated, objects
-//	arrows from who forks to what is forked
-//
-// A call that had not returned when its thread ended ends there; one that had not at the
-// end of the recording has no end. A call whose duration is not known, or that was
-// inferred, is an instant. A call that overlaps the thread's previous one (that is
-// damage, but no reason to hide it) has a track of its own.
-//
-// Calls shorter than what detail says are drawn together with their neighbours: a slice
-// named by the most frequent of them, whose arguments say how often each was made. Failed
-// calls never are.
-//
-// It is written as events come in, in memory that is bounded by what is alive. A Timeline
-// is for one goroutine.
-type Timeline struct {
-	// Demangle, if not nil, names kernels for people. It may be set before the first event.
-	Demangle func(name string) string
-
-	scene
-	detail
-	gpu
-	out     packets
-	style   api.Style
-	name    []byte
-	text    []byte
-	threads map[taskKey]*thread
-	procs   map[int32]*process
-	streams map[streamKey]*stream
-	memory  uint64            // the track above all counters; 0 none yet
-	common  map[string]string // names of calls, shared
-	kernels map[string]string // names of kernels for people
-	floor   int64             // no forgotten thread has a call that ends later
-	home    int32             // process that remarks without one are shown with: the first
-	flows   uint64
-	last    int64 // time of the latest event that is drawn
-	closed  bool
-}
-
-// taskKey names a thread.
-type taskKey struct{ pid, tid int32 }
-
-// thread is a track of the timeline.
-type thread struct {
-	name  string
-	seq   *sequence
-	track uint64
-	end   int64   // of its latest call, or beginning of its innermost library call
-	open  bool    // that has a beginning without an end
-	calls []slice // library calls that are drawn and open, the outermost first
-	run   run     // of short outermost calls
-	// ranges is the track of its NVTX ranges, nil if there are none.
-	ranges *rangeTrack
-}
-
-// process is the tracks that a process has beside its threads'.
-type process struct {
-	name     string
-	track    uint64
-	memory   uint64             // what is above its counters; 0 none yet
-	counters [quantities]uint64 // likewise
-	failures uint64             // likewise
-}
 
 // NewTimeline returns a Timeline that writes to w. The events that it will be
 // given are decoded by d; h, which may be nil, is the recording's header.
@@ -230,8 +153,6 @@ func (t *Timeline) remaining() {
 	o.finish(t.last)
 }
 
-func (t *Timeline) account(pid int32) *account { return t.ledger.account(pid) }
-
 func (t *Timeline) event(ev *traces.Event, c *ioctl.Call) {
 	switch {
 	case ev.Kind == traces.KindFork:
@@ -245,137 +166,6 @@ func (t *Timeline) event(ev *traces.Event, c *ioctl.Call) {
 		t.calledFrom(ev)
 	default:
 		t.remark(ev)
-	}
-}
-
-// processName returns the name that a process is shown with.
-func (t *Timeline) processName(pid int32) string {
-	if n := t.names[pid]; n != "" {
-		return n
-	}
-	if pid == 0 {
-		return "nvtrace"
-	}
-	return "process " + strconv.Itoa(int(pid))
-}
-
-// process returns the tracks of a process, naming it if it is new or its program is.
-func (t *Timeline) process(pid int32) *process {
-	name := t.processName(pid)
-	p := t.procs[pid]
-	switch {
-	case p == nil:
-		if len(t.procs) >= maxTasks {
-			t.endStreams()
-			t.endGPUStreams()
-			clear(t.procs)
-		}
-		p = &process{track: t.out.uuid()}
-		t.procs[pid] = p
-	case p.name == name:
-		return p
-	}
-	p.name = name
-	t.out.descriptor(p.track, func(b []byte) []byte {
-		b = appendUint(b, descriptorOrder, childrenExplicit)
-		if pid <= 0 { // 0 is the idle process of a machine for Perfetto
-			return appendBytes(b, descriptorName, clean(name))
-		}
-		b, at := begin(b, descriptorProcess)
-		b = appendUint(b, processPID, uint64(pid))
-		return end(appendBytes(b, processName, clean(name)), at)
-	})
-	return p
-}
-
-// Where the tracks of a process stand, from above.
-const (
-	rankFailures = -2
-	rankStreams  = -1
-	rankRanges   = 0
-)
-
-// below writes what a track below another is.
-func (t *Timeline) below(parent uint64, name string, rank int, f func(b []byte) []byte) uint64 {
-	track := t.out.uuid()
-	t.out.descriptor(track, func(b []byte) []byte {
-		b = appendBytes(b, descriptorName, name)
-		b = appendUint(b, descriptorParent, parent)
-		b = appendUint(b, descriptorRank, uint64(rank))
-		if f != nil {
-			b = f(b)
-		}
-		return b
-	})
-	return track
-}
-
-// thread returns the track of a thread, naming it if it is new or its program is.
-func (t *Timeline) thread(key taskKey) *thread {
-	name := cmp.Or(t.called[key], t.names[key.pid])
-	th := t.threads[key]
-	if th != nil && th.name == name {
-		return th
-	}
-	if th == nil {
-		if len(t.threads) >= maxTasks {
-			t.forget()
-		}
-		t.process(key.pid)
-		track := t.out.uuid()
-		th = &thread{end: t.floor, track: track, seq: t.out.sequence(track)}
-		t.threads[key] = th
-	}
-	th.name = name
-	p := t.process(key.pid)
-	full := p.name
-	if key.tid != key.pid {
-		full = cmp.Or(t.called[key], "thread")
-	}
-	t.out.descriptor(th.track, func(b []byte) []byte {
-		if key.pid <= 0 || key.tid <= 0 {
-			b = appendUint(b, descriptorParent, p.track)
-			return appendBytes(b, descriptorName, clean(full+" "+strconv.Itoa(int(key.tid))))
-		}
-		// The viewer puts the thread's number behind its name.
-		b, at := begin(b, descriptorThread)
-		b = appendUint(b, threadPID, uint64(key.pid))
-		b = appendUint(b, threadTID, uint64(key.tid))
-		return end(appendBytes(b, threadName, clean(full)), at)
-	})
-	return th
-}
-
-// sortedThreads returns the threads in the order of their ids.
-func (t *Timeline) sortedThreads() []taskKey {
-	return slices.SortedFunc(maps.Keys(t.threads), func(a, b taskKey) int {
-		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid))
-	})
-}
-
-// forget drops all threads, of which there are too many. A call that began
-// before the latest end of theirs could overlap one of the same thread.
-func (t *Timeline) forget() {
-	for _, k := range t.sortedThreads() {
-		th := t.threads[k]
-		t.finish(th, th.end)
-		for len(th.calls) > 0 {
-			t.closeCall(th, th.end, false, func() {})
-		}
-		t.endRun(th, &th.run)
-		t.endRanges(th)
-		t.out.drop(th.seq)
-		t.floor = max(t.floor, th.end)
-	}
-	clear(t.threads)
-}
-
-// finish ends a thread's call that was not seen to return.
-func (t *Timeline) finish(th *thread, ns int64) {
-	if th.open {
-		th.open, th.end = false, max(ns, th.end)
-		t.out.start(th.seq, th.end, typeEnd)
-		t.out.finish(th.end)
 	}
 }
 
@@ -435,35 +225,6 @@ func (t *Timeline) call(ev *traces.Event, c *ioctl.Call) {
 	if failed(ev, c) {
 		t.failure(key, ev.Time, result(c), t.name)
 	}
-}
-
-// callName returns a name that lives on, of which there is one copy.
-func (t *Timeline) callName(name []byte) string {
-	s, ok := t.common[string(name)]
-	if !ok {
-		if len(t.common) >= maxFrames {
-			return "(other)"
-		}
-		s = string(name)
-		t.common[s] = s
-	}
-	return s
-}
-
-// failure writes that a call failed, on its process's track of failures.
-func (t *Timeline) failure(key taskKey, ns int64, status string, call []byte) {
-	p := t.process(key.pid)
-	if p.failures == 0 {
-		p.failures = t.below(p.track, "failed calls", rankFailures, nil)
-	}
-	o := &t.out
-	o.start(o.main, ns, typeInstant)
-	o.on(p.failures)
-	o.name(status)
-	o.category("failed")
-	o.text("call", call)
-	o.int("thread", int64(key.tid))
-	o.finish(ns)
 }
 
 // label writes the name and the categories of a call.
