@@ -10,47 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
-	"nvtrace/ptrace/jump"
-	"nvtrace/ptrace/proc"
 )
-
-// Agent puts agents into processes and reads what they record. All methods are
-// for the tracing thread.
-//
-// Records go through three stages: a ring's pend has those that were seen, in any state; ready those
-// that are complete, by time; and [Agent.Deliver] gives out the first of these, once no earlier one
-// can come any more. [Agent.Collect] moves them on.
-type Agent struct {
-	o       Options
-	blob    *program
-	plan    []byte          // the rules, as the processes have them
-	rules   map[uint32]bool // the requests that they are about
-	calls   Calls           // of SetCalls
-	paths   []byte          // Calls.Paths, likewise
-	vdso    *VDSO           // of SetVDSO
-	images  []*Image        // of SetImages
-	devices []uint64        // of AddDevice: number and kind of each
-	procs   map[int]*Process
-	rings   []*ring // that may have records
-	stats   Stats
-	owner   owner
-	counter counter
-	told    bool // of a program that wants to change the agent's memory
-
-	programs *Programs    // of SetPrograms
-	called   []*CallProbe // of SetCallProbes, by number
-	asked    func(nr uint64) (all, code bool)
-	code     map[proc.FileKey]*codeFile // of files whose calls were looked at, see fileAt
-	files    jump.Files                 // see Files
-
-	ready []ready // in order of time, from next on
-	next  int
-	limit int64  // up to which records were given out
-	crowd uint64 // bytes in the fullest ring at the last Collect
-	stall int64  // since when a record in the making has held others back; 0: none does
-	rec   Record
-	segs  []Seg
-}
 
 // New returns an Agent. o may be nil.
 func New(o *Options) *Agent {

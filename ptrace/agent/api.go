@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -22,29 +21,6 @@ var (
 // Class is the class of the system calls by which the agent calls for the
 // supervisor. A handler gives their entry to [Agent.Trap].
 const Class = 0xfff0
-
-// Options says how to set up an [Agent]. The zero value is usable.
-type Options struct {
-	// Bind is told of each record of KindIoctl and KindSyscall when it is first seen, before any later
-	// call of Agent.Settle for the process returns: the moment to say what its
-	// descriptor means, which is Args[0] then. What it returns becomes Record.Tag.
-	Bind func(p *Process, r *Record) (tag any)
-	// Record takes the records, in the order of Record.End. It must not keep
-	// the record, nor memory that it refers to.
-	Record func(p *Process, r *Record)
-	// Started, if not nil, is told of each process in which the agent begins to work, whoever asked
-	// for it, before anything is recorded there.
-	Started func(p *Process)
-	// Counted takes what was counted of a process's calls, where Hook.Count asks for it: when
-	// the process ends, begins another program, or is left.
-	Counted func(p *Process, c *Count)
-	// Explain, if not nil, is told why a thread has stopped, in a few words, where it did so for
-	// the agent.
-	Explain func(why string)
-	// Say, if not nil, is told what users are to know of a process, in a line.
-	Say    func(text string)
-	Logger *slog.Logger // nil discards
-}
 
 // Calls says which system calls other than ioctls the agent records.
 type Calls struct {
@@ -196,67 +172,6 @@ const (
 	MaxDeref      = 1 << 12 // bytes of one
 	MaxStackWords = 32
 )
-
-// Hook says what is recorded of a function's calls.
-type Hook struct {
-	Name    string // of the function
-	Library string // path of the file that it is in
-	// Data is the caller's own.
-	Data any
-
-	StackWords uint8 // words of the stack above the return address to be copied, from argument 6 on
-	Derefs     []Deref
-	NoReturn   bool // do not watch the return
-	// Count has calls counted in the program and not recorded; nothing is copied of them. In a
-	// process with so many functions and threads that there is no room to count, they are
-	// recorded, without memory.
-	Count bool
-	// Failed has calls that Count would count recorded at their return, which then comes without its
-	// call, if the low 32 bits of their result are not 0.
-	Failed bool
-	// Once records only the first call with each value of the first argument;
-	// others cost a few nanoseconds, and are counted. See Process.Forget and
-	// Process.Repeated.
-	Once bool
-	// Quiet keeps the records from Options.Record; they only go to OnRecord.
-	Quiet bool
-	// Stop stops the thread at each recorded call until OnStop, which is called on
-	// the tracing thread with t stopped before the function runs, has returned. All
-	// records up to and with the call have been given out then, as far as
-	// their order is known.
-	//
-	// The registers that functions preserve are the program's then, but where the record has
-	// Unsaved, and its callers can be followed from Record.SP and Record.Caller.
-	Stop   bool
-	OnStop func(t *ptrace.Task, p *Process, r *Record)
-	// Rate says at which of the calls.
-	Rate Rate
-	// OnFail, if not nil, is called with the thread stopped at each recorded return with a result whose low
-	// 32 bits are not 0, before the return is recorded: r is a KindReturn without memory. Of calls that are
-	// counted, it is called with those that Failed has recorded. Rate holds for it, but for Every.
-	OnFail func(t *ptrace.Task, p *Process, r *Record)
-	// Probe, if not 0, is what Programs.Probe has returned: calls run programs, and nothing
-	// is recorded. Nothing else but Name, Library and Data counts then.
-	Probe uint64
-	// Returns: some of the programs run at the return.
-	Returns bool
-	// Beside: other programs may be at the function, too.
-	Beside bool
-	// Work has what calls put on a GPU's stream timed, in processes that Process.Time was called
-	// for, where the calls are recorded and their return is watched.
-	Work *Work
-	// Waits: when the function returns, the GPU has done something.
-	Waits bool
-	// Ends, if not nil: the function ends the context that is argument *Ends - 1, or, with 0, any
-	// context. What Work needs in it is given back before.
-	Ends *uint8
-	// OnRecord, if not nil, takes the records of this hook, in order with all others.
-	OnRecord func(p *Process, r *Record)
-
-	// Of calls that stop by breakpoints or have no ring.
-	calls uint32
-	next  int64
-}
 
 // longAgo is before all times, those less a Rate's burst, too.
 const longAgo = -1 << 62

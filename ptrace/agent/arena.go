@@ -10,14 +10,6 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// arena is executable memory near code that is patched, within the reach of a
-// jump. It begins with addresses in the agent, to which stubs jump by way of memory: the agent itself is too
-// far away from libraries. Room in it is never given back, since a thread may still be there.
-type arena struct {
-	base uint64
-	used uint64
-}
-
 // Sizes of an arena, and where it holds what.
 const (
 	arenaSize  = 64 << 10
@@ -31,16 +23,6 @@ const (
 
 // reach is how far a jump goes, with a margin for what is near its ends.
 const reach = 1<<31 - 1<<20
-
-// cloneArenas copies the arenas of a process for one that is forked from it.
-func cloneArenas(list []*arena) []*arena {
-	out := make([]*arena, len(list))
-	for i, a := range list {
-		c := *a
-		out[i] = &c
-	}
-	return out
-}
 
 // reaches says whether jumps between the arena and an address are possible.
 func (a *arena) reaches(addr uint64) bool {

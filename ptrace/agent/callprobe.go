@@ -15,13 +15,6 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// A CallProbe is what runs at system calls of a number, in the processes: programs in the
-// memory of [Programs], which get struct trace_event_raw_sys_enter or _exit.
-type CallProbe struct {
-	Nr    uint64
-	Probe uint64 // of Programs.Probe: its returns are the exits
-}
-
 // SetCallProbes says what runs at system calls, in processes that the agent is put into from
 // now on; SetPrograms must have been called. asked says who else wants calls of a number: all
 // of them are to stop for the supervisor as well, if the agent does not record them, or those about
@@ -99,13 +92,6 @@ func (p *Process) writeCalls() error {
 		binary.LittleEndian.PutUint64(table[8*nr:], v)
 	}
 	return p.write(callsAddr, table)
-}
-
-// codeFile is what is known of a file that is mapped as code. Programs do not run at calls from Go's
-// code: they would run on a goroutine's stack, which may have a few hundred bytes left.
-type codeFile struct {
-	starts []uint64 // where functions begin, in the file; nil: it is not known
-	err    error    // why its calls must stay as they are
 }
 
 var (

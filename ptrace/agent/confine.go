@@ -58,12 +58,6 @@ func bellRules(nrs []uint64) (rules []ptrace.Rule) {
 	return rules
 }
 
-// manners are what the agent does in a process in view of its filters.
-type manners struct {
-	bell   int64 // number of the call; noBell
-	silent bool
-}
-
 // noBell: the supervisor can't be called.
 const noBell = -1
 

@@ -53,12 +53,6 @@ func (a *Agent) Detour(t *ptrace.Task, addr uint64) (ptrace.Detour, error) {
 	return s.detour(len(p.hooks) - 1), nil
 }
 
-// stood is a thread that stands still, and where.
-type stood struct {
-	task *ptrace.Task
-	pc   uint64
-}
-
 // standing stops a process's other threads, and returns where all are.
 func standing(t *ptrace.Task) (threads []stood, resume func(), err error) {
 	tasks, resume, err := t.StopWorld()

@@ -12,26 +12,6 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// hookSite is a function that is hooked. Its place in Process.hooks is its
-// number in records, so that sites are never taken out of that list, only marked as gone.
-//
-// There may be several at one function: a detour, a hook for records and one for programs. Only the
-// first has replaced code; the others are a chain behind it, each entered from the one before in
-// place of the moved beginning (append).
-type hookSite struct {
-	addr uint64 // of the function
-	size uint64 // of what was replaced
-	at   uint64 // where the jump is
-	orig uint64 // where the moved beginning is
-	once uint64 // address of the set of seen arguments, 0: none
-	back uint64 // of a detour: code that goes on behind it
-	jump []byte // what was written there; nil: the hook is behind that of a detour
-	stop bool   // it is a detour's, see Agent.Detour
-	free bool   // another supervisor has left it, and nobody has asked for it yet
-	hook *Hook
-	gone bool // the memory was unmapped
-}
-
 // Hook makes calls of the function at addr come to a record from now on. The
 // agent is put into the process if it is not there. t must be stopped as
 // [ptrace.Task.Syscall] wants; the other threads are stopped for a moment.
@@ -150,13 +130,6 @@ func function(t *ptrace.Task, addr uint64) (at uint64, code []byte) {
 	return addr, code
 }
 
-// siteIndex has the places of hooks in a process's list by address: a program has thousands, and each
-// new one is held against those that are there. Hooks are added to the list, and stay where they are.
-type siteIndex struct {
-	n        int              // of the list's hooks, the first, are in it
-	at, addr map[uint64][]int // by what they have of these names
-}
-
 // findHooks enters the hooks that were added since.
 func (p *Process) findHooks() {
 	x := &p.found
@@ -174,16 +147,6 @@ func (p *Process) findHooks() {
 func (p *Process) hooksAt(at uint64) []int {
 	p.findHooks()
 	return p.found.at[at]
-}
-
-// cloneHooks copies the hooks of a process for one that is forked from it.
-func cloneHooks(list []*hookSite) []*hookSite {
-	out := make([]*hookSite, len(list))
-	for i, s := range list {
-		c := *s
-		out[i] = &c
-	}
-	return out
 }
 
 // there says whether a hook is in the program's code as it is now at its place.
@@ -699,3 +662,42 @@ func shadowStack(pid int) bool {
 	features, _ := proc.Status(pid, "x86_Thread_features")
 	return strings.Contains(features, "shstk")
 }
+
+// frameWords are the words of struct frame before the stack: r10 r9 r8 rcx rdx
+// rsi rdi rax hook ret.
+const frameWords = 10
+
+// callRecord makes a record of a call as the agent would, from a stopped task.
+func callRecord(t *ptrace.Task, h *Hook, args [6]uint64, sp, caller uint64) *Record {
+	now := nanotime()
+	rec := &Record{Kind: KindCall, PID: t.PID, TID: t.TID, Begin: now, End: now, Args: args, Hook: h, SP: sp, Caller: caller}
+	stack := make([]byte, 8*int(h.StackWords))
+	n, _ := t.ReadMem(sp+8, stack)
+	if len(stack) > 0 {
+		rec.Segs = append(rec.Segs, Seg{Addr: sp + 8, Len: uint32(len(stack)), In: stack[:n]})
+		rec.Truncated = n < len(stack)
+	}
+	get := func(i int) uint64 {
+		if i < len(args) {
+			return args[i]
+		}
+		var w [8]byte
+		_, _ = t.ReadMem(sp+8+8*uint64(i-len(args)), w[:])
+		return binary.LittleEndian.Uint64(w[:])
+	}
+	for i := range h.Derefs {
+		if d := &h.Derefs[i]; d.In {
+			if s, ok := d.read(t, get(int(d.Arg)), get); ok {
+				rec.Truncated = rec.Truncated || len(s.In) < int(s.Len)
+				rec.Segs = append(rec.Segs, s)
+			}
+		}
+	}
+	return rec
+}
+
+// Offsets in struct open of the hook's number and of when the call began.
+const (
+	openHook  = 16
+	openBegin = 24
+)

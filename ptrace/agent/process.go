@@ -1,11 +1,8 @@
 package agent
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"strconv"
 	"sync"
@@ -15,65 +12,6 @@ import (
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
 )
-
-// Process is a process with the agent in it, or of which is known why there is none.
-//
-// It has four states, each with what is in the process then: nothing; mapped, with the code and
-// the private memory; started, with the shared memory and rings; gone, when it has ended and its rings
-// may still have records. It is the tracing thread's, like all of an Agent.
-//
-// What is in the process's memory is written by /proc/PID/mem while it runs. So every change must leave it
-// in a state that a thread may find in between: tables are written entry first, then what makes
-// the entry valid, and what is replaced is written beside what is in force (writePlan, insertKey).
-type Process struct {
-	PID  int
-	Data any // the caller's own
-
-	a       *Agent
-	mem     memory   // its memory
-	err     error    // why there is no agent
-	mapped  bool     // its code and private memory are there
-	started bool     // it records
-	again   bool     // its memory has been another supervisor's
-	timed   bool     // its clock is known to be ours
-	shares  bool     // it lives in another process's memory
-	host    *Process // that one
-	planned bool     // the rules are the current ones
-	opens   bool     // it may open devices
-	runs    bool     // the memory of programs is mapped
-	runsErr error    // why it can't be
-	onCalls bool     // programs run at its system calls
-	gone    bool     // the process has ended
-	times   bool     // the memory of struct times is mapped
-	driver  Driver   // of Time
-	scaled  bool     // it knows how fast the processor's counter runs
-
-	first  []byte         // mapped at once: shared, and the first of chunks
-	shared []byte         // struct shared
-	chunks map[int][]byte // the rings, by piece
-	rings  []*ring        // by slot; nil: free
-	starts []uint64       // by slot: where the records of the thread before ended
-	byTID  map[int]*ring
-	keys   map[uint64]int // place in the table of a thread pointer's entry
-	places []uint64       // the table: thread pointer by place, 0: empty
-	freed  map[int]bool   // places that can be used again
-	turn   int            // of the two plans, which is in force
-	sites  map[uint64]bool
-	imaged map[*Image]bool // libraries whose sites are patched
-	arenas []*arena
-	hooks  []*hookSite
-	found  siteIndex                     // what is in hooks
-	breaks map[uint64]*ptrace.Breakpoint // of functions hooked by one
-	onces  int
-
-	borrowed map[int]*ring // rings that another task's thread pointer names too, by that task
-	// inherited are the slots that threads have from the process that this one was forked
-	// from, or from another supervisor, by thread pointer: calls of hooked functions may
-	// be open in them.
-	inherited map[uint64]int
-	number    uint64 // of this supervisor, of those that the process has had
-	manners   manners
-}
 
 // errBusy is an obstacle that may go away.
 var errBusy = errors.New("another process uses the memory")
@@ -161,13 +99,6 @@ func (p *Process) open() (err error) {
 	return nil
 }
 
-// memory is /proc/PID/mem.
-type memory interface {
-	io.ReaderAt
-	io.WriterAt
-	io.Closer
-}
-
 // writeCode writes what the program can only execute. Some kernels forbid that in
 // /proc/PID/mem (proc_mem.force_override), but not to a tracer.
 func (p *Process) writeCode(t *ptrace.Task, addr uint64, b []byte) error {
@@ -211,21 +142,6 @@ var ownTime = sync.OnceValues(func() (string, error) { return os.Readlink("/proc
 // timeNamespace is behind /proc/PID.
 const timeNamespace = "/ns/time"
 
-// call makes a system call in t and wants its result to be want, if that is not 0.
-func call(t *ptrace.Task, name string, want uint64, nr uint64, args ...uint64) (uint64, error) {
-	ret, err := t.Syscall(nr, args...)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", name, err)
-	}
-	if want != 0 && uint64(ret) != want {
-		if nr == unix.SYS_MMAP { // a kernel before 4.17 takes MAP_FIXED_NOREPLACE for a hint
-			_, _ = t.Syscall(unix.SYS_MUNMAP, uint64(ret), args[1])
-		}
-		return 0, fmt.Errorf("%s: %#x instead of %#x", name, ret, want)
-	}
-	return uint64(ret), nil
-}
-
 const noFD = ^uint64(0)
 
 // mapPrivate maps what is the process's own, and writes the code. It is at fixed addresses, so that the
@@ -255,15 +171,6 @@ func (p *Process) mapPrivate(t *ptrace.Task) error {
 	}
 	p.mapped = true
 	return nil
-}
-
-// protect makes the code code, and has a forked child find no rings.
-func (p *Process) protect(t *ptrace.Task) error {
-	_, err := call(t, "mprotect", 0, unix.SYS_MPROTECT, baseAddr, confAddr-baseAddr, unix.PROT_READ|unix.PROT_EXEC)
-	// A kernel before 4.14 does not know it: then there must be a supervisor when
-	// the process forks.
-	_, _ = t.Syscall(unix.SYS_MADVISE, gateAddr, uint64(os.Getpagesize()), unix.MADV_WIPEONFORK)
-	return err
 }
 
 // leftover says whether a supervisor was killed in a process just after it had mapped the
@@ -321,19 +228,6 @@ const (
 	nameAddr     = confAddr - 16 // the name of shared memory
 	callStubAddr = confAddr - 32 // ptrace.CallStub
 )
-
-// write writes all of b, whatever the protection.
-func (p *Process) write(addr uint64, b []byte) error {
-	_, err := p.mem.WriteAt(b, int64(addr))
-	return err
-}
-
-// write64 writes one number.
-func (p *Process) write64(addr, v uint64) error {
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], v)
-	return p.write(addr, b[:])
-}
 
 // mapShared maps the memory for what all rings have in common, and tables for
 // what follows.
@@ -495,36 +389,6 @@ func (p *Process) release() {
 		go unix.Munmap(p.first) // in nobody's way
 	}
 	p.chunks, p.shared, p.first = nil, nil, nil
-}
-
-// fork returns the state of a child, whose memory is a copy of p's but for the
-// rings. It records when it has something to record. The task has just been born, and has executed nothing
-// in its memory: the gate is closed before it can. Where the kernel wipes that page itself
-// (MADV_WIPEONFORK), that also holds for children that nobody sees being born.
-func (p *Process) fork(t *ptrace.Task) *Process {
-	c := &Process{
-		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: cloneHooks(p.hooks),
-		onces: p.onces, sites: maps.Clone(p.sites), turn: p.turn, inherited: maps.Clone(p.inherited),
-		number: p.number, manners: p.manners, runs: p.runs, runsErr: p.runsErr, onCalls: p.onCalls, times: p.times, driver: p.driver,
-	}
-	if c.inherited == nil {
-		c.inherited = make(map[uint64]int)
-	}
-	for _, r := range p.rings {
-		if r != nil && !r.dead {
-			c.inherited[r.tp] = r.home
-		}
-	}
-	err := c.open()
-	if err == nil {
-		err = errors.Join(c.write64(gateAddr, 0), c.write64(substAddr, 0))
-	}
-	if err != nil {
-		// It can't run with the gate open: its rings are not there. But it has just
-		// been stopped in its birth; if its memory is out of reach, it is dead.
-		p.a.o.Logger.Warn("agent of a forked child not closed", "pid", t.PID, "err", err)
-	}
-	return c
 }
 
 // arm makes the next ioctl stop, or not.

@@ -13,31 +13,6 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// Programs is memory of code that runs in traced processes, and of the data that it
-// shares: all processes have the same. They can execute the code, with what helpers know of
-// maps, and nobody but this process can write it; the data is everybody's.
-//
-// A traced program can write whatever it likes into the data. The helpers (helpers.c) must come
-// to an end and stay within it whatever they find; what they take for sure, as where a map lies and
-// how large it is, is beside the code.
-//
-// A program is a function
-//
-//	struct { uint64_t r0, end; } program(const struct pt_regs *, const uint64_t table[]);
-//
-// that keeps rbp for a frame pointer, and calls nothing but helpers (see [Helper]) through
-// its table. end is 0, or which of its ends has ended it early.
-type Programs struct {
-	// OnLock is told where a lock is that a thread has waited for in vain.
-	OnLock func(addr uint64)
-
-	data     []byte
-	dataAddr uint64
-	code     []byte
-	used     uint64 // of code
-	files    []*os.File
-}
-
 // codeSize is the room for code.
 const codeSize = 64 << 20
 

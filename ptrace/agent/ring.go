@@ -9,65 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ring is what the supervisor knows of a thread's ring. The program can write
-// all of it: every number that comes from there is checked, and what is kept of a
-// record is as large as the least record at most.
-//
-// A thread reserves room by moving head (compare-and-exchange, as its own signal handlers may do the
-// same in between), writes the record's position into it, and completes it by its state. The position
-// tells a record that has a header from what was there before: it counts bytes ever reserved, and
-// never comes twice. The supervisor frees room by moving tail.
-//
-// A thread can leave a record unfinished: it may be stopped in the middle by a debugger, or a signal
-// handler that has interrupted it there may end by longjmp. So nothing here waits without end. A reserved record without a header is a hole, which is
-// passed over after a while; one that is about to be completed (stateEnding) holds the others back
-// for at most patience; and a record whose thread needs the room is given up (relieve).
-type ring struct {
-	p    *Process
-	slot int // whose memory it is
-	home int // of its thread: another one, if it was exchanged
-	tid  int
-	tp   uint64
-	data []byte // shared
-	head int    // offset in p.shared of struct rhead
-
-	seen  uint64    // up to where records are in pend
-	tail  uint64    // up to where they were consumed
-	given uint64    // the tail that the thread knows
-	pend  []pending // records that were not consumed
-	base  uint64    // number of pend[0]
-	last  int64     // the latest time of those that were
-	dead  bool      // the thread has ended: nothing changes any more
-	death int64     // when
-	over  bool      // it was dropped
-	off   bool      // the agent does not use it for now
-	// unwritten: the record at seen has been reserved, but has no header yet. Its
-	// thread is about to write it; or has left it by longjmp, for good. Nobody waits
-	// for the one at hole.
-	unwritten bool
-	hole      uint64 // ^0: none
-	holes     []span // of records like that before seen; they may yet be written
-	odd       bool   // pend may not be in the order of pos
-	spoil     bool   // the program wrote garbage: it is not read any more
-}
-
-// span is a part of a ring, from where to where as records count bytes.
-type span struct{ from, to uint64 }
-
-// pending is a record in a ring.
-type pending struct {
-	pos   uint64
-	size  uint32
-	kind  uint8
-	done  bool  // consumed
-	taken bool  // is among Agent.ready
-	lost  bool  // given up: its thread went elsewhere
-	stuck bool  // about to be completed for too long: nobody waits for it
-	end   int64 // its time, if it is taken
-	at    int64 // what its time was in the ring
-	tag   any
-}
-
 // scan looks for records that were reserved since the last time.
 func (r *ring) scan() {
 	r.unwritten = false
@@ -234,14 +175,6 @@ func (r *ring) finish() {
 	}
 	r.p.a.drop(r)
 	r.p.release()
-}
-
-// ready is a record that can be given out.
-type ready struct {
-	end    int64
-	at     int64 // orders those that come late
-	r      *ring
-	number uint64
 }
 
 // spins is how often a record that is about to be completed is looked at again
@@ -590,4 +523,20 @@ func part(h []byte, size, n, off uint32) (b []byte, ok bool) {
 		return nil, false
 	}
 	return h[off : off+n : off+n], true
+}
+
+// crowded says whether the ring is more than half full.
+func (r *ring) crowded() bool { return load64(r.p.shared, r.head)-r.tail >= ringSize/2 }
+
+// resync skips records that were reserved and have no header, for good: later
+// ones say where they are.
+func (r *ring) resync() {
+	for r.unwritten && !r.spoil {
+		r.hole = r.seen
+		if r.scan(); r.unwritten && r.hole == r.seen { // it is the last
+			r.seen, r.unwritten = min(load64(r.p.shared, r.head), r.tail+ringSize), false
+		}
+	}
+	r.holes = nil
+	r.trim()
 }

@@ -10,16 +10,6 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// rooms answers, while the threads of a process stand still, whether its code may be replaced by a jump.
-type rooms struct {
-	p    *Process
-	maps []proc.Mapping // nil: not read yet
-	at   proc.Mapping   // the one that was asked for last
-	code *jump.Code
-	bias uint64
-	err  error
-}
-
 // Files returns what is known of the code of files that processes map.
 func (a *Agent) Files() *jump.Files { return &a.files }
 

@@ -17,8 +17,6 @@ func movNumber(nr uint64) []byte {
 	return binary.LittleEndian.AppendUint32([]byte{0xb8}, uint32(nr))
 }
 
-var syscallInsn = []byte{0x0f, 0x05}
-
 // between is how many bytes of other instructions may lie between the two.
 const between = 24
 
@@ -192,8 +190,4 @@ func harmless(code []byte) bool {
 		code = code[in.Len:]
 	}
 	return true
-}
-
-func isAX(r x86asm.Reg) bool {
-	return r == x86asm.AL || r == x86asm.AH || r == x86asm.AX || r == x86asm.EAX || r == x86asm.RAX
 }

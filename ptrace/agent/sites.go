@@ -16,20 +16,6 @@ import (
 	"nvtrace/ptrace/dso"
 )
 
-// Image is what a library file has of system calls that the agent can reroute. It is
-// found out beforehand: to do so one by one as the calls stop costs the program two
-// stops for each, and all its threads another one.
-type Image struct {
-	sites []imageSite
-}
-
-// imageSite is a system call instruction.
-type imageSite struct {
-	ip   uint64 // behind it, where the file is mapped as it says
-	nr   uint64
-	code []byte // in front of ip: as much as Process.patchSite looks at
-}
-
 // maxImage bounds the files that are looked into, in bytes.
 const maxImage = 16 << 20
 

@@ -12,14 +12,6 @@ import (
 	"nvtrace/ptrace"
 )
 
-// Driver has the addresses of functions of the CUDA driver in a process, which the agent calls
-// there to time what calls put on the GPU, see Process.Time.
-type Driver struct {
-	CtxGetCurrent, StreamIsCapturing, ThreadExchangeStreamCaptureMode    uint64
-	EventCreate, EventDestroy, EventRecord, EventQuery, EventElapsedTime uint64
-	StreamCreate, PrimaryCtxState                                        uint64
-}
-
 // list has them in the order of struct times (layout.h), which is that of the agent's own pointers.
 func (d *Driver) list() []uint64 {
 	return []uint64{

@@ -127,22 +127,6 @@ const (
 	sameStack = 1 << 20
 )
 
-// crowded says whether the ring is more than half full.
-func (r *ring) crowded() bool { return load64(r.p.shared, r.head)-r.tail >= ringSize/2 }
-
-// resync skips records that were reserved and have no header, for good: later
-// ones say where they are.
-func (r *ring) resync() {
-	for r.unwritten && !r.spoil {
-		r.hole = r.seen
-		if r.scan(); r.unwritten && r.hole == r.seen { // it is the last
-			r.seen, r.unwritten = min(load64(r.p.shared, r.head), r.tail+ringSize), false
-		}
-	}
-	r.holes = nil
-	r.trim()
-}
-
 // relieve makes room in a ring whose stopped thread waits for some, and can't be
 // given another one: records in the making are given up. They were left by
 // longjmp, most likely. What the program has spoiled is thrown away.
@@ -257,10 +241,6 @@ func (p *Process) failed(t *ptrace.Task, addr uint64) {
 	})
 }
 
-// frameWords are the words of struct frame before the stack: r10 r9 r8 rcx rdx
-// rsi rdi rax hook ret.
-const frameWords = 10
-
 // called records a call of a hooked function by a thread that has no ring, from
 // its registers at addr.
 func (p *Process) called(t *ptrace.Task, addr uint64) {
@@ -285,33 +265,4 @@ func (p *Process) called(t *ptrace.Task, addr uint64) {
 		h.OnStop(t, p, rec)
 	}
 	p.a.give(p, rec)
-}
-
-// callRecord makes a record of a call as the agent would, from a stopped task.
-func callRecord(t *ptrace.Task, h *Hook, args [6]uint64, sp, caller uint64) *Record {
-	now := nanotime()
-	rec := &Record{Kind: KindCall, PID: t.PID, TID: t.TID, Begin: now, End: now, Args: args, Hook: h, SP: sp, Caller: caller}
-	stack := make([]byte, 8*int(h.StackWords))
-	n, _ := t.ReadMem(sp+8, stack)
-	if len(stack) > 0 {
-		rec.Segs = append(rec.Segs, Seg{Addr: sp + 8, Len: uint32(len(stack)), In: stack[:n]})
-		rec.Truncated = n < len(stack)
-	}
-	get := func(i int) uint64 {
-		if i < len(args) {
-			return args[i]
-		}
-		var w [8]byte
-		_, _ = t.ReadMem(sp+8+8*uint64(i-len(args)), w[:])
-		return binary.LittleEndian.Uint64(w[:])
-	}
-	for i := range h.Derefs {
-		if d := &h.Derefs[i]; d.In {
-			if s, ok := d.read(t, get(int(d.Arg)), get); ok {
-				rec.Truncated = rec.Truncated || len(s.In) < int(s.Len)
-				rec.Segs = append(rec.Segs, s)
-			}
-		}
-	}
-	return rec
 }

@@ -35,12 +35,6 @@ func (a *Agent) Waiting() (list []Waiting) {
 	return list
 }
 
-// Offsets in struct open of the hook's number and of when the call began.
-const (
-	openHook  = 16
-	openBegin = 24
-)
-
 // Offsets in struct timer and struct work.
 const (
 	timerFirst = 40
@@ -107,12 +101,3 @@ func (p *Process) unfinished(list []Unfinished, timer uint64) []Unfinished {
 
 // ReadMem reads the process's memory, which need not stand still.
 func (p *Process) ReadMem(addr uint64, b []byte) (int, error) { return p.mem.ReadAt(b, int64(addr)) }
-
-// read64 reads a word of the process's memory.
-func (p *Process) read64(addr uint64) (uint64, error) {
-	var b [8]byte
-	if _, err := p.mem.ReadAt(b[:], int64(addr)); err != nil {
-		return 0, err
-	}
-	return binary.LittleEndian.Uint64(b[:]), nil
-}

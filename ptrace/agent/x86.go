@@ -186,3 +186,9 @@ func moveBranch(in *x86asm.Inst, target, to, from uint64) ([]byte, error) {
 	}
 	return binary.LittleEndian.AppendUint32(op, uint32(int32(d))), nil
 }
+
+var syscallInsn = []byte{0x0f, 0x05}
+
+func isAX(r x86asm.Reg) bool {
+	return r == x86asm.AL || r == x86asm.AH || r == x86asm.AX || r == x86asm.EAX || r == x86asm.RAX
+}
