@@ -70,6 +70,7 @@ type Reader struct {
 	block     blockDecoder
 	blockRoom []byte // what the block is in
 	skipTo    int64  // blocks that end before are left out
+	found     int64  // where in the file the frames of the remaining blocks begin, if SkipTo found it
 	line      int
 	offset    int64 // of the line that is being read
 	next      int64 // of the one after

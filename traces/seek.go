@@ -27,6 +27,7 @@ func (r *Reader) SkipTo(t int64) error {
 		return r.damage(err)
 	}
 	r.in.Reset(r.dec)
+	r.found = at
 	return nil
 }
 

@@ -1,43 +1,11 @@
 package cli
 
 import (
-	"io"
 	"os"
 	"time"
 
 	"nvtrace/traces"
 )
-
-// Recordings are read ahead, on a goroutine of their own: to read an event takes about as
-// long as to make something of it. These bound what lies between.
-const (
-	batchEvents = 256
-	batchBytes  = 1 << 20
-	batches     = 3
-)
-
-// batch is events that were read; err is why they are the last: io.EOF, or damage.
-type batch struct {
-	events [batchEvents]traces.Event
-	n      int
-	read   int64 // bytes of the file so far
-	err    error
-}
-
-// fill reads events until there are enough.
-func (b *batch) fill(r *traces.Reader) {
-	b.n = 0
-	for bytes := 0; b.n < batchEvents && bytes < batchBytes; b.n++ {
-		ev := &b.events[b.n]
-		if b.err = r.Next(ev); b.err != nil {
-			return
-		}
-		for i := range ev.Mem {
-			bytes += len(ev.Mem[i].In) + len(ev.Mem[i].Out)
-		}
-	}
-	b.read = r.InputBytes()
-}
 
 // Between gives f the events that end in a span of time since the start; until 0 is the
 // end. The reader need not read what comes before it.
@@ -74,31 +42,13 @@ func (e *Env) Each(r *traces.Reader, name string, notice func(string, ...any), f
 }
 
 func watchedEach(r *traces.Reader, p *Progress, notice func(string, ...any), f func(*traces.Event)) error {
-	full, free := make(chan *batch, batches), make(chan *batch, batches)
-	for range batches {
-		free <- new(batch)
-	}
-	go func() {
-		defer close(full)
-		for b := range free {
-			b.fill(r)
-			full <- b
-			if b.err != nil {
-				return
-			}
+	err := r.Batches(func(events []traces.Event, read int64) {
+		for i := range events {
+			f(&events[i])
 		}
-	}()
-	var err error
-	for b := range full {
-		for i := range b.events[:b.n] {
-			f(&b.events[i])
-		}
-		p.At(min(b.read, p.total))
-		if err = b.err; err == nil {
-			free <- b
-		}
-	}
-	if err != io.EOF { //nolint:errorlint // Next returns it bare; damage may wrap it
+		p.At(min(read, p.total))
+	})
+	if err != nil {
 		return err
 	}
 	if !r.Complete() {

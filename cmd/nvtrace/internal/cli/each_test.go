@@ -13,9 +13,9 @@ import (
 
 // TestEach: events that are read ahead come in order and whole, up to the damage.
 func TestEach(t *testing.T) {
-	events := 5*batchEvents + 3
+	events := 1283 // some batches
 	if testing.Short() {
-		events = 3*batchEvents + 3
+		events = 771
 	}
 	var file bytes.Buffer
 	w, err := traces.NewWriter(&file, &traces.Header{}, nil)
