@@ -31,6 +31,8 @@ type Summary struct {
 	failures map[failureKey]*FailureCount
 	unknowns map[Key]*UnknownCount
 	procs    map[int32]*Process
+	last     *Process // of the event before, whose thread is lastTID; nil: look both up
+	lastTID  int32
 	threads  map[int32]int32 // tid -> pid
 	opens    map[openKey]*OpenCount
 	maps     map[int32]map[uint64]liveMap // by process and address
@@ -277,6 +279,9 @@ func remark(list []string, text string, size *int, more *uint64) []string {
 }
 
 func (s *Summary) process(pid int32, at int64) *Process {
+	if s.last != nil && s.last.PID == pid {
+		return s.last
+	}
 	p := s.procs[pid]
 	if p == nil {
 		p = &Process{PID: pid, Start: at, End: -1}
@@ -288,18 +293,26 @@ func (s *Summary) process(pid int32, at int64) *Process {
 }
 
 func (s *Summary) thread(p *Process, ev *traces.Event) {
+	if s.last == p && s.lastTID == ev.TID && ev.Flags&traces.FlagAttached == 0 {
+		return
+	}
+	s.last, s.lastTID = nil, 0
 	if ev.Flags&traces.FlagAttached != 0 {
 		p.Attached = true
 	}
-	if old, ok := s.threads[ev.TID]; ok && old == ev.PID || len(s.threads) >= maxTasks {
-		return
+	if old, ok := s.threads[ev.TID]; !ok || old != ev.PID {
+		if len(s.threads) >= maxTasks {
+			return
+		}
+		s.threads[ev.TID] = ev.PID
+		p.Threads++
 	}
-	s.threads[ev.TID] = ev.PID
-	p.Threads++
+	s.last, s.lastTID = p, ev.TID
 }
 
 func (s *Summary) exit(ev *traces.Event, p *Process) {
 	delete(s.threads, ev.TID)
+	s.last = nil
 	if p == nil || ev.TID != ev.PID {
 		return
 	}

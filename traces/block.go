@@ -553,7 +553,6 @@ func (d *blockDecoder) next(e *Event) (bool, error) {
 		e.Time = d.end - e.Dur
 		return true, err
 	}
-	e.Reset()
 	if !g.many.next(e) {
 		return false, errBlock
 	}
@@ -563,12 +562,7 @@ func (d *blockDecoder) next(e *Event) (bool, error) {
 
 // next reads the group's next event into e, but for its time.
 func (g *manyEvents) next(e *Event) bool {
-	t := &g.event
-	e.Kind, e.Flags, e.PID, e.TID, e.FD, e.Child = t.Kind, t.Flags, t.PID, t.TID, t.FD, t.Child
-	e.File, e.Rdev, e.Dev, e.Name, e.Path = t.File, t.Rdev, t.Dev, t.Name, t.Path
-	e.Dur, e.Ret, e.Args, e.Text, e.Data = t.Dur, t.Ret, t.Args, t.Text, t.Data
-	e.Argv = append(e.Argv[:0], t.Argv...)
-	e.Image, e.Captured, e.Probe, e.Cost = t.Image, t.Captured, t.Probe, t.Cost
+	e.resetTo(&g.event)
 	ok := true
 	if g.has&hasDur != 0 {
 		e.Dur, ok = g.dur.signed()

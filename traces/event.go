@@ -485,6 +485,17 @@ func (e *Event) Reset() {
 	*e = Event{FD: -1, Mem: mem[:0], Argv: e.Argv[:0], arena: arena}
 }
 
+// resetTo is Reset with all of an event that has no memory.
+func (e *Event) resetTo(t *Event) {
+	arena, mem, argv := e.arena[:0], e.Mem, e.Argv[:0]
+	if cap(arena) > maxArena {
+		arena = nil
+	}
+	clear(mem)
+	*e = *t
+	e.Mem, e.Argv, e.arena = mem[:0], append(argv, t.Argv...), arena
+}
+
 // Alloc returns n bytes for a segment's In or Out that live until the next
 // Reset. Their content is undefined. Once the event has seen its largest
 // payload, Alloc allocates nothing.

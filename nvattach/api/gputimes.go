@@ -68,6 +68,8 @@ type GPUTimes struct {
 	contexts map[contextKey]*gpuContext
 	kinds    map[workKey]*WorkTime
 	threads  map[threadKey]*history
+	last     threadKey // of the latest call
+	recent   *history  // its history; nil: there is none
 	pending  []pendingWork
 }
 
@@ -144,14 +146,16 @@ func (g *GPUTimes) Add(ev *traces.Event, t *Tracker, f *Frame) {
 
 // called notes an outermost call.
 func (g *GPUTimes) called(f *Frame) {
-	k := threadKey{f.PID, f.TID}
-	h := g.threads[k]
-	if h == nil {
-		if len(g.threads) >= maxWorkers {
-			return
+	k, h := threadKey{f.PID, f.TID}, g.recent
+	if h == nil || k != g.last {
+		if h = g.threads[k]; h == nil {
+			if len(g.threads) >= maxWorkers {
+				return
+			}
+			h = new(history)
+			g.threads[k] = h
 		}
-		h = new(history)
-		g.threads[k] = h
+		g.last, g.recent = k, h
 	}
 	c := pastCall{f.Start, f.End, f.Name}
 	if len(h.calls) < maxHistory {

@@ -23,6 +23,10 @@ func (b *busy) add(from, to int64) (added int64) {
 	if b == nil || to <= from {
 		return 0
 	}
+	if n := len(b.spans); n > 0 && n < maxSpans && b.spans[n-1].to < from { // as most are
+		b.spans, b.total = append(b.spans, timeSpan{from, to, to - from}), b.total+to-from
+		return to - from
+	}
 	first, _ := slices.BinarySearchFunc(b.spans, from, func(s timeSpan, from int64) int { return cmp.Compare(s.to, from) })
 	last, whole := first, timeSpan{from, to, 0}
 	for added = to - from; last < len(b.spans) && b.spans[last].from <= to; last++ {
