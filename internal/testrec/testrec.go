@@ -1,6 +1,6 @@
 // Package testrec builds recordings in code, from the layouts of package rm: a
 // program, a driver and a recorder in one. It is for tests of what reads
-// recordings; nothing else imports it.
+// recordings, and for benchmarks; nothing else imports it.
 //
 // Its methods panic on mistakes of the caller: an unknown struct or member.
 package testrec
