@@ -460,6 +460,25 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 			p.text(time.Duration(s.Wall).String())
 		}
 		p.mark(escape.ColorOff, " ---")
+	case traces.KindMissed:
+		m := ev.Miss()
+		p.mark(escape.ColorNote, "--- GPU: ")
+		p.kernel(cmp.Or(ev.Name, m.Kernel, "copy"))
+		p.text(" at a time that was not seen, between ")
+		p.dst = strconv.AppendFloat(p.dst, float64(m.After)/1e9, 'f', 6, 64)
+		p.text(" and ")
+		p.dst = strconv.AppendFloat(p.dst, float64(m.Before)/1e9, 'f', 6, 64)
+		p.text(" s")
+		if device, channel, ok := traces.StreamChannel(m.Stream); ok {
+			p.text(", on channel ")
+			p.dst = strconv.AppendInt(p.dst, int64(channel), 10)
+			p.text(" of GPU ")
+			p.dst = strconv.AppendInt(p.dst, int64(device), 10)
+		} else {
+			p.text(", on stream 0x")
+			p.dst = strconv.AppendUint(p.dst, m.Stream, 16)
+		}
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindThread:
 		p.mark(escape.ColorNote, "--- the thread is called ")
 		p.dst = appendSafe(p.dst, ev.Text)

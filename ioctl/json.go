@@ -32,7 +32,7 @@ func (d *Decoder) AppendJSON(dst []byte, ev *traces.Event, c *Call) []byte {
 		j.call(ev, c)
 	case ev.Kind == traces.KindMmap && c.Link != nil:
 		j.link(c.Link)
-	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel || ev.Kind == traces.KindFault || ev.Kind == traces.KindProbe || ev.Kind == traces.KindMap || ev.Kind == traces.KindCount || ev.Kind == traces.KindGPU || ev.Kind == traces.KindStack || ev.Kind == traces.KindChannels || ev.Kind == traces.KindSampled:
+	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel || ev.Kind == traces.KindFault || ev.Kind == traces.KindProbe || ev.Kind == traces.KindMap || ev.Kind == traces.KindCount || ev.Kind == traces.KindGPU || ev.Kind == traces.KindStack || ev.Kind == traces.KindChannels || ev.Kind == traces.KindSampled || ev.Kind == traces.KindMissed:
 		j.library(ev)
 	}
 	j.tail(ev, c)
@@ -427,7 +427,7 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 // returns reports whether an event of the kind has a result.
 func returns(k traces.Kind) bool {
 	switch k {
-	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCount, traces.KindGPU, traces.KindStack, traces.KindChannels, traces.KindThread, traces.KindSampled, traces.KindCaptured, traces.KindEnd, traces.KindOther:
+	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCount, traces.KindGPU, traces.KindStack, traces.KindChannels, traces.KindThread, traces.KindSampled, traces.KindMissed, traces.KindCaptured, traces.KindEnd, traces.KindOther:
 		return false
 	}
 	return true
@@ -475,6 +475,22 @@ func (j jsonPrinter) library(ev *traces.Event) {
 			j.string("named", d.Named)
 			j.string("end", d.End)
 		}
+		j.dst = append(j.dst, '}')
+	}
+	if ev.Kind == traces.KindMissed {
+		m := ev.Miss()
+		j.key("missed")
+		j.dst = append(j.dst, '{')
+		if m.Called {
+			j.int("call", m.Call)
+		}
+		j.int("after", m.After)
+		j.int("before", m.Before)
+		j.hex("stream", m.Stream)
+		j.hex("subject", m.Subject)
+		j.string("kernel", m.Kernel)
+		j.int("device", int64(m.Device))
+		j.string("named", ev.Detail().Named)
 		j.dst = append(j.dst, '}')
 	}
 	if b := ev.Probe; b != nil {

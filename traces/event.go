@@ -56,6 +56,7 @@ const (
 	KindChannels      // what the GPU channels of a process were at, at Time: Data, a JSON object as nvtrace ps --json has it; Args has the number of the look, and how many events of it follow. With FlagUnfinished one of them has not got on for long
 	KindThread        // a thread is called Text from now on, by prctl(PR_SET_NAME); with FlagAttached it has been since before
 	KindSampled       // what looks at a process's channels from outside have come to: Data, see [Event.Sampled]
+	KindMissed        // a GPU did something whose times were not seen: see [Event.Miss]
 	KindEnd           // the last record: nvtrace's own cost; Cost
 	KindOther         // a kind that this version does not know; Name holds what the file calls it
 )
@@ -99,8 +100,8 @@ type Event struct {
 	Name  string   // KindCall, KindReturn, KindImage: the function; KindKernel: the kernel; KindOther: the kind's name in the file
 	Path  string   // KindOpen: the path as given; KindExec: the executable; KindCall: the library; KindImage: the library that called the loader
 	Argv  []string // KindExec
-	Text  string   // KindNote, KindGap, KindFault, KindMap, KindThread, KindChannels; KindGPU: the kernel, where no call is known that launched it
-	Data  string   // KindMap, KindChannels: a JSON object; KindCount, KindStack: an array; KindGPU: see [WorkDetail]; KindSampled: see [Sampled]
+	Text  string   // KindNote, KindGap, KindFault, KindMap, KindThread, KindChannels; KindGPU, KindMissed: the kernel, where no call is known that launched it
+	Data  string   // KindMap, KindChannels: a JSON object; KindCount, KindStack: an array; KindGPU, KindMissed: see [WorkDetail]; KindSampled: see [Sampled]
 	Mem   []Seg    // copied memory, outermost first
 	Image *Image   // KindImage, KindKernel
 	Probe *Probe   // KindProbe
@@ -366,6 +367,40 @@ func (e *Event) Work() Work {
 	return w
 }
 
+// A Miss is work that a GPU did and that was seen from outside, but not when it began and ended: that was between After and
+// Before. It is no [Work], so that no sum of times has it.
+type Miss struct {
+	Called        bool  // it is known by which call it was launched: then Call, and the stream's handle; else its channel
+	Call          int64 // when the call began
+	After, Before int64 // ns since [Header.Start]
+	Stream        uint64
+	Subject       uint64 // as [Work] has it
+	Device        int32
+	Kernel        string // as [Work] has it, where the call isn't known
+}
+
+// SetMiss makes e an event of KindMissed. The call's function and thread, and Data, are for the caller to set.
+func (e *Event) SetMiss(m *Miss) {
+	e.Kind, e.Text, e.Dev = KindMissed, m.Kernel, nodePrefix+strconv.Itoa(int(m.Device))
+	e.Args = [6]uint64{uint64(m.Call), uint64(m.After), uint64(m.Before), m.Stream, 0, m.Subject}
+	if !m.Called {
+		e.Args[3] = m.Stream & (1<<deviceShift - 1)
+	}
+}
+
+// Miss returns what an event of KindMissed says.
+func (e *Event) Miss() Miss {
+	n, _ := strconv.ParseUint(strings.TrimPrefix(e.Dev, nodePrefix), 10, 16)
+	m := Miss{
+		Called: e.Name != "", Call: int64(e.Args[0]), After: int64(e.Args[1]), Before: int64(e.Args[2]), Stream: e.Args[3],
+		Subject: e.Args[5], Device: int32(n), Kernel: e.Text,
+	}
+	if !m.Called {
+		m.Stream = ChannelStream(m.Device, int(uint32(m.Stream)))
+	}
+	return m
+}
+
 // StackFrame is a call in a stack.
 type StackFrame struct {
 	Language string // "python"; "native": machine code; other words are of later versions
@@ -599,6 +634,7 @@ var kindNames = [...]string{
 	KindChannels: "channels",
 	KindThread:   "thread",
 	KindSampled:  "sampled",
+	KindMissed:   "missed",
 	KindEnd:      "end",
 	KindCaptured: "captured",
 	KindOther:    "other",

@@ -45,6 +45,11 @@ func sampledRecording(t *testing.T, by traces.Witness) string {
 	}
 	work("program 0x7f80", 3, 30e6, 1e6, 0x7f80, `{"grid":[1,1,1],"block":[1,1,1],"end":"seen"}`)
 	work("", 12, 5e6, 2e6, 4096, `{"end":"stamped"}`)
+	if by == traces.ByChannel {
+		miss := traces.Event{PID: 7, TID: 7, FD: -1, Time: 31e6, Data: `{"grid":[7,1,1],"block":[32,1,1],"named":"memory"}`}
+		miss.SetMiss(&traces.Miss{Kernel: "_Z4kernv", Device: 1, Stream: traces.ChannelStream(1, 3), After: 21e6, Before: 29e6, Subject: 0x7f00})
+		w.Write(&miss)
+	}
 	s := &traces.Sampled{
 		Wall: 31e6, Looks: 1000,
 		Devices:  []traces.SampledDevice{{Device: 1, Busy: 10e6, BusyError: 31e4, ClockMargin: 900}},
@@ -142,6 +147,13 @@ func TestTrackerViews(t *testing.T) {
 		}
 		w.Write(&ev)
 	}
+	miss := traces.Event{PID: 7, TID: 8, FD: -1, Time: 21e6, Name: "cuLaunchKernel", Path: lib, Data: `{"grid":[7,1,1],"block":[32,1,1],"named":"launch"}`}
+	want := traces.Miss{Called: true, Call: 19e6, Device: 1, Stream: 0x77, After: 19_100_000, Before: 20_300_000, Subject: 0xf1}
+	miss.SetMiss(&want)
+	if got := miss.Miss(); got != want {
+		t.Fatalf("%+v is written, %+v read", want, got)
+	}
+	w.Write(&miss)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +165,8 @@ func TestTrackerViews(t *testing.T) {
 		{[]string{"report", file}, []string{"20 kernels and copies on 1 stream of GPU 1", "     20  8.00 ms  400 µs", "while the thread with its next work was"}},
 		{[]string{"report", "--json", file}, []string{`"by": "tracker"`, `"device": 1`}},
 		{[]string{"log", "--api", file}, []string{"--- GPU: cuLaunchKernel from 0.000009 s on, for 400µs, on stream 0x77, by the channel ---"}},
+		{[]string{"log", file}, []string{"--- GPU: cuLaunchKernel at a time that was not seen, between 0.019100 and 0.020300 s, on stream 0x77 ---"}},
+		{[]string{"export", "--format", "jsonl", file}, []string{`"missed":{"call":19000000,"after":19100000,"before":20300000,"stream":"0x77","subject":"0xf1","device":1,"named":"launch"}`}},
 		{[]string{"export", "--format", "jsonl", file}, []string{`"device":1,"end_margin":700,"named":"launch","end":"next"`}},
 		{[]string{"export", "--format", "parquet", "-o", filepath.Join(dir, "tables"), file}, nil},
 		{[]string{"export", "--format", "perfetto", "-o", trace, file}, nil},
@@ -171,7 +185,7 @@ func TestTrackerViews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"GPU, stream 0x77", "times from", "after the call began, ns", "end may be off by, ns"} {
+	for _, want := range []string{"GPU, stream 0x77", "time not seen: cuLaunchKernel", "before_ns", "times from", "after the call began, ns", "end may be off by, ns"} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("the timeline has no %q", want)
 		}

@@ -1,6 +1,7 @@
 package channels
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -25,10 +26,11 @@ type Watch struct {
 	Now func() int64
 
 	// Found, if not nil, is called with each kernel and graph that has been found in a ring, in the ring's order, before
-	// any span of it, and Missed with those of which there will be no span. Rings are then read deeper. Set them before
-	// [Watch.Follow].
-	Found  func(*Submission)
-	Missed func(id uint64)
+	// any span of it. Rings are then read deeper. Set it before [Watch.Follow].
+	Found func(*Submission)
+	// Missed, if not nil, is called with each submission whose times were not seen, of which there will be no span. It ran
+	// between the miss's two times.
+	Missed func(*Miss)
 
 	memory   Memory
 	observer observer
@@ -81,6 +83,17 @@ type Span struct {
 	// Margin and EndMargin are by how much the beginning and the end may be off either way.
 	Margin, EndMargin int64
 	End               EndKind
+}
+
+// A Miss is work of which it is known that a GPU did it, but not exactly when.
+type Miss struct {
+	ID      uint64 // of its [Submission]; 0: it has none
+	Channel int
+	Device  string
+	Work    WorkID
+	Bytes   uint64 // of copies
+	// Between these times of the host's clock it began and ended; 0: not known.
+	After, Before int64
 }
 
 // WorkID names what was run: a kernel by its first instruction and its dimensions.
@@ -177,6 +190,7 @@ type submission struct {
 	after   int64 // of a copy: a host time at which it could be under way; 0: not seen before its end
 	passed  bool
 	begin   uint64 // the GPU's time in its tracker; 0: not seen
+	least   uint64 // of one whose begin was not seen: the latest time in the tracker before it; 0: not known
 	running int64  // the latest host time at which it was seen running; 0: none
 	alive   bool   // old, and not over when the watch began
 }
@@ -307,7 +321,7 @@ func (w *Watch) join(l *line) {
 	}
 	l.read, l.empty, l.emptied, l.anew = now, now, w.Now(), true
 	for i := range l.pending {
-		w.drop(&l.pending[i])
+		w.drop(l, &l.pending[i])
 	}
 	depth, _ := w.deep()
 	pieces, err := l.pieces(w.memory, u, int(depth))
@@ -375,16 +389,19 @@ func (w *Watch) tellAll(l *line) {
 			l.first, first = false, false
 		}
 		if int32(l.value-s.payload) > 0 {
-			w.drop(s)
+			w.drop(l, s)
 		}
 	}
 	l.empty, l.emptied = empty, w.Now()
 }
 
 // drop tells that nothing more will be told of a submission.
-func (w *Watch) drop(s *submission) {
-	if w.Missed != nil && s.id != 0 {
-		w.Missed(s.id)
+func (w *Watch) drop(l *line, s *submission) { w.tellMissed(l, s, 0, 0) }
+
+// tellMissed tells that there will be no span of a submission, which ran between two times; both 0: it is not known when.
+func (w *Watch) tellMissed(l *line, s *submission, after, before int64) {
+	if w.Missed != nil && (s.id != 0 || before != 0) {
+		w.Missed(&Miss{ID: s.id, Channel: l.number, Device: l.Device, Work: s.work, Bytes: s.bytes, After: after, Before: before})
 	}
 	s.id = 0
 }
@@ -508,7 +525,7 @@ func (w *Watch) take(l *line, n uint32, passed bool) bool {
 		w.tell(l, &s, passed)
 		if len(l.pending) >= most {
 			l.skipped++ // which no semaphore tells the end of
-			w.drop(&l.pending[0])
+			w.drop(l, &l.pending[0])
 			l.pending = slices.Delete(l.pending, 0, 1)
 		}
 		l.pending = append(l.pending, s)
@@ -686,6 +703,8 @@ func (w *Watch) settle(l *line, moved bool, ob *observation, value uint32, time 
 				}
 				clock.add(time, s.before, ob.to)
 				w.tellHeld(l.Device, clock)
+			} else {
+				s.least = l.time
 			}
 		} else if !l.copies {
 			s.running = ob.since // it wasn't over then
@@ -699,7 +718,7 @@ func (w *Watch) settle(l *line, moved bool, ob *observation, value uint32, time 
 			keep = append(keep, *s)
 		case !s.has:
 		case l.copies:
-			w.copied(l, s, clock)
+			w.copied(l, s, clock, ob.to, time)
 		default:
 			early, known := w.reached(s.done, true)
 			over := w.over(l, i)
@@ -713,7 +732,7 @@ func (w *Watch) settle(l *line, moved bool, ob *observation, value uint32, time 
 				w.running(l, s, ob.from, over)
 			}
 			if over {
-				w.ended(l, i, clock, ob)
+				w.ended(l, i, clock, ob, time)
 				continue
 			}
 			keep = append(keep, *s)
@@ -825,14 +844,18 @@ func (w *Watch) reached(list []channel.Semaphore, early bool) (all, known bool) 
 	return all, true
 }
 
-// ended tells of a kernel that is over.
-func (w *Watch) ended(l *line, i int, c *clock, ob *observation) {
+// ended tells of a kernel that is over. time is in the channel's tracker now.
+func (w *Watch) ended(l *line, i int, c *clock, ob *observation, time uint64) {
 	s := &l.pending[i]
 	if !w.follow {
 		return
 	}
 	if s.begin == 0 {
-		w.miss(l, s)
+		stamp := uint64(0)
+		if i+1 < len(l.pending) && l.pending[i+1].passed && waitsFor(&l.pending[i+1], s) {
+			stamp = cmp.Or(l.pending[i+1].begin, time)
+		}
+		w.miss(l, s, c, ob.to, stamp)
 		return
 	}
 	// The release came between the look before and this one, wherever the begin is: so a sum of many has no bias.
@@ -843,7 +866,7 @@ func (w *Watch) ended(l *line, i int, c *clock, ob *observation) {
 			case waits:
 				e.next = next.begin
 			case s.unread: // it was over at some time before the next began
-				w.miss(l, s)
+				w.miss(l, s, c, ob.to, next.begin)
 				return
 			}
 		}
@@ -853,7 +876,8 @@ func (w *Watch) ended(l *line, i int, c *clock, ob *observation) {
 		return
 	}
 	if len(w.held) >= maxHeldEnds {
-		w.miss(w.held[0].line, &w.held[0].s)
+		e := &w.held[0]
+		w.miss(e.line, &e.s, w.clock(e.line.Device), e.most, 0)
 		w.held = slices.Delete(w.held, 0, 1)
 	}
 	w.held = append(w.held, e)
@@ -899,14 +923,14 @@ func (w *Watch) tellOver(e *over, c *clock) {
 }
 
 // copied tells of a copy that has ended.
-func (w *Watch) copied(l *line, s *submission, c *clock) {
+func (w *Watch) copied(l *line, s *submission, c *clock, seen int64, stamp uint64) {
 	if !w.follow {
 		return
 	}
 	offset, margin, known := c.offset()
 	if s.begin == 0 || !known {
 		l.ended = 0
-		w.miss(l, s)
+		w.miss(l, s, c, seen, stamp)
 		return
 	}
 	end := int64(s.begin) + offset
@@ -946,12 +970,26 @@ func (w *Watch) running(l *line, s *submission, at int64, over bool) {
 	w.Took(&span)
 }
 
-// miss counts work of which the times were not seen.
-func (w *Watch) miss(l *line, s *submission) {
-	w.drop(s)
+// miss counts work of which the times were not seen. It was over at the host's time seen, and at the GPU's time stamp; 0: no
+// such time is known.
+func (w *Watch) miss(l *line, s *submission, c *clock, seen int64, stamp uint64) {
 	if s.old {
+		w.drop(l, s)
 		return
 	}
+	after, before := max(s.before, s.absent), seen
+	if offset, margin, known := c.offset(); known {
+		if least := max(s.begin, s.least); least != 0 {
+			after = max(after, int64(least)+offset-margin)
+		}
+		if stamp != 0 {
+			before = min(before, int64(stamp)+offset+margin)
+		}
+	}
+	if after == 0 || after > before { // clocks contradict each other
+		after, before = 0, 0
+	}
+	w.tellMissed(l, s, after, before)
 	id := s.work
 	if _, ok := l.missed[id]; ok || len(l.missed) < maxMissed {
 		l.missed[id]++

@@ -272,19 +272,34 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowMissed: what ends between two looks is counted, and gets no time.
+// TestFollowMissed: what ends between two looks is counted, and gets no time, but two between which it ran.
 func TestFollowMissed(t *testing.T) {
 	m := begun(1)
 	w, spans := m.watch(t, true)
 	l := m.lines[0]
 	*spans = nil
 	const n = 3000 // more than the ring has entries
+	var ran []Miss // those that look will miss
+	told := 0
+	w.Missed = func(miss *Miss) {
+		told++
+		at := slices.IndexFunc(ran, func(r Miss) bool { return miss.After <= r.After && r.Before <= miss.Before })
+		if at < 0 || miss.Work.Program != ran[at].Work.Program || miss.Before-miss.After > 8000 {
+			t.Fatalf("missed %+v of %+v", miss, ran)
+		}
+		ran = slices.Delete(ran, at, at+1)
+	}
 	for i := range n {
-		l.launch(0x7f0000002000+uint64(i%3)<<8, i > 0)
+		program := 0x7f0000002000 + uint64(i%3)<<8
+		l.launch(program, i > 0)
 		m.host += 700
 		l.pass()
+		began := m.host
 		m.host += 700
 		l.over(i + 1)
+		if i%3 != 2 {
+			ran = append(ran, Miss{Work: WorkID{Program: program}, After: began, Before: m.host})
+		}
 		if i%3 == 2 {
 			m.look(t, w, 0)
 		}
@@ -298,7 +313,7 @@ func TestFollowMissed(t *testing.T) {
 		}
 		missed += k
 	}
-	if c.Completions != n || c.Seen != n/3 || missed != n*2/3 || len(*spans) != n/3 || c.Skipped != 0 {
+	if c.Completions != n || c.Seen != n/3 || missed != n*2/3 || told != n*2/3 || len(*spans) != n/3 || c.Skipped != 0 {
 		t.Errorf("%d completions, %d seen, %d missed, %d skipped, %d spans", c.Completions, c.Seen, missed, c.Skipped, len(*spans))
 	}
 }

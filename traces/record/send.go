@@ -37,7 +37,10 @@ func (r *Recorder) receive() {
 	for i := range events {
 		ev := &events[i]
 		ev.Time -= r.start
-		if ev.Kind == traces.KindGPU && !r.wanted(ev.Work().Start) {
+		switch {
+		case ev.Kind == traces.KindGPU && !r.wanted(ev.Work().Start):
+			continue
+		case ev.Kind == traces.KindMissed && !r.wanted(ev.Miss().After):
 			continue
 		}
 		r.put(ev)

@@ -391,6 +391,10 @@ func (t *Timeline) remark(ev *traces.Event) {
 		}
 	case traces.KindImage, traces.KindKernel:
 		t.imageArgs(ev)
+	case traces.KindMissed:
+		m := ev.Miss()
+		t.out.int("after_ns", m.After)
+		t.out.int("before_ns", m.Before)
 	default:
 		t.out.opt("text", ev.Text)
 	}
@@ -414,6 +418,8 @@ func (t *Timeline) remarkName(ev *traces.Event) string {
 		return "signal " + strconv.FormatInt(ev.Ret, 10)
 	case traces.KindSampled:
 		return "what looks from outside came to"
+	case traces.KindMissed:
+		return "time not seen: " + clip(t.kernelName(cmp.Or(ev.Text, ev.Name, "copy")), maxName)
 	case traces.KindThread:
 		return "called " + clip(ev.Text, maxName)
 	case traces.KindNote:

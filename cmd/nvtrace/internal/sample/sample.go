@@ -47,7 +47,7 @@ type sampler struct {
 	sums  map[sumKey]*sum
 	busy  map[int32]*busy
 	names names
-	held  map[uint64][]channels.Span
+	held  map[uint64][]shown
 	count int // of held
 	first int64
 	last  int64
@@ -75,9 +75,15 @@ func (m *memory) ask() {
 	}
 }
 
+// A shown is work that is to be told of: a span, or a miss.
+type shown struct {
+	channels.Span
+	miss *channels.Miss // nil: it has its times
+}
+
 // A batch is what looks without pause have shown since the batch before.
 type batch struct {
-	spans  []channels.Span
+	works  []shown
 	counts []channels.ChannelCount // nil: not counted
 	memory memory
 	until  int64
@@ -91,7 +97,7 @@ type sumKey struct {
 
 type detailKey struct {
 	work  channels.WorkID
-	end   channels.EndKind
+	end   string
 	look  bool
 	named string
 }
@@ -105,18 +111,23 @@ func Run(ctx context.Context, o *Options) (*traces.Sampled, error) {
 	}
 	defer p.Close()
 	s := &sampler{
-		told: memory{of: p, page: new(channels.SharedPage)}, o: o, sums: map[sumKey]*sum{}, busy: map[int32]*busy{}, held: map[uint64][]channels.Span{}, details: map[detailKey]string{},
+		told: memory{of: p, page: new(channels.SharedPage)}, o: o, sums: map[sumKey]*sum{}, busy: map[int32]*busy{}, held: map[uint64][]shown{}, details: map[detailKey]string{},
 	}
 	s.names.pid = o.PID
 	s.look.devices = map[int32]int64{}
-	took := s.took
+	took := func(span *channels.Span) { s.took(&shown{Span: *span}) }
 	if o.Every == 0 {
-		took = func(span *channels.Span) { s.batch.spans = append(s.batch.spans, *span) }
+		took = func(span *channels.Span) { s.batch.works = append(s.batch.works, shown{Span: *span}) }
 	}
 	if s.watch, err = channels.NewWatch(p, o.Now, took); err != nil {
 		return nil, err
 	}
 	if o.Every == 0 {
+		s.watch.Missed = func(m *channels.Miss) {
+			if miss := *m; m.Before != 0 {
+				s.batch.works = append(s.batch.works, shown{Span: channels.Span{Channel: m.Channel, Device: m.Device, Work: m.Work, Bytes: m.Bytes}, miss: &miss})
+			}
+		}
 		s.follow(ctx)
 	} else {
 		s.run(ctx)
@@ -138,8 +149,8 @@ func (s *sampler) follow(ctx context.Context) {
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		for b := range batches {
-			for i := range b.spans {
-				s.took(&b.spans[i])
+			for i := range b.works {
+				s.took(&b.works[i])
 			}
 			s.named(s.names.collect())
 			if b.counts != nil {
@@ -247,7 +258,20 @@ func deviceOf(path string) int32 {
 }
 
 // took takes in what the watch tells of.
-func (s *sampler) took(span *channels.Span) {
+func (s *sampler) took(span *shown) {
+	if span.miss == nil {
+		s.add(&span.Span)
+	}
+	if s.o.Names && span.Work.Program != 0 && s.names.wants(span.Work.Program) && s.count < maxHeld {
+		s.held[span.Work.Program] = append(s.held[span.Work.Program], *span)
+		s.count++
+		return
+	}
+	s.event(span)
+}
+
+// add adds up a span.
+func (s *sampler) add(span *channels.Span) {
 	device := deviceOf(span.Device)
 	k := sumKey{device, span.Channel, span.Work}
 	a := s.sums[k]
@@ -263,12 +287,6 @@ func (s *sampler) took(span *channels.Span) {
 		a.seen(span)
 		s.device(device).add(span.Start, span.Start+span.Dur)
 	}
-	if s.o.Names && span.Work.Program != 0 && s.names.wants(span.Work.Program) && s.count < maxHeld {
-		s.held[span.Work.Program] = append(s.held[span.Work.Program], *span)
-		s.count++
-		return
-	}
-	s.event(span)
 }
 
 // named tells of what has waited for names.
@@ -282,8 +300,8 @@ func (s *sampler) named(programs []uint64) {
 	}
 }
 
-// event makes an event of a span.
-func (s *sampler) event(span *channels.Span) {
+// event makes an event of work.
+func (s *sampler) event(span *shown) {
 	name, named := s.nameOf(span.Work)
 	w := traces.Work{
 		Start: span.Start, Dur: span.Dur, Margin: span.Margin, EndMargin: span.EndMargin, By: traces.ByChannel,
@@ -300,6 +318,10 @@ func (s *sampler) event(span *channels.Span) {
 	ev.Reset()
 	ev.Time, ev.PID, ev.TID = s.o.Now(), int32(s.o.PID), int32(s.o.PID)
 	ev.SetWork(&w)
+	if m := span.miss; m != nil {
+		ev.Name, ev.Path, ev.Ret = "", "", 0
+		ev.SetMiss(&traces.Miss{After: m.After, Before: m.Before, Stream: w.Stream, Subject: w.Subject, Device: w.Device, Kernel: w.Kernel})
+	}
 	ev.Data = s.detail(span, named)
 	s.o.Event(ev)
 }
@@ -329,15 +351,18 @@ func (s *sampler) nameOf(id channels.WorkID) (name, named string) {
 const maxDetails = 1 << 14
 
 // detail returns an event's Data.
-func (s *sampler) detail(span *channels.Span, named string) string {
-	k := detailKey{span.Work, span.End, span.Look, named}
+func (s *sampler) detail(span *shown, named string) string {
+	k := detailKey{span.Work, span.End.String(), span.Look, named}
+	if span.miss != nil {
+		k.end = ""
+	}
 	text, ok := s.details[k]
 	if ok {
 		return text
 	}
 	d := traces.WorkDetail{Named: named, Kernels: span.Work.Kernels}
 	if !span.Look {
-		d.End = span.End.String()
+		d.End = k.end
 	}
 	if span.Work.Kind == channels.KernelSpan {
 		d.Grid, d.Block = span.Work.Grid[:], span.Work.Block[:]

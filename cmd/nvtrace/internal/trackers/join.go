@@ -40,6 +40,7 @@ func (l *Launch) stream() streamKey {
 // it must be the first one since the channel was empty, or at all. What is not known in this way is counted.
 type join struct {
 	done  func(*Launch, *channels.Span) // a launch has its times
+	lost  func(*Launch, *channels.Miss) // it is known between which times a launch ran, and no more
 	whole bool                          // all launches of the process are here, from the first
 
 	streams  map[streamKey]*stream
@@ -73,6 +74,7 @@ type submission struct {
 	channels.Submission
 	launch *Launch // nil: not found yet
 	span   *channels.Span
+	miss   *channels.Miss
 	judged bool // it is known whether there is one
 	over   bool // span is all that there will be
 	held   bool
@@ -89,9 +91,9 @@ const (
 	maxHandles = 1 << 16     // functions and streams
 )
 
-func newJoin(done func(*Launch, *channels.Span)) *join {
+func newJoin(done func(*Launch, *channels.Span), lost func(*Launch, *channels.Miss)) *join {
 	return &join{
-		done: done, byID: map[uint64]*submission{}, streams: map[streamKey]*stream{}, programs: map[uint64]uint64{},
+		done: done, lost: lost, byID: map[uint64]*submission{}, streams: map[streamKey]*stream{}, programs: map[uint64]uint64{},
 		handles: map[uint64]uint64{}, several: map[uint64]bool{},
 	}
 }
@@ -146,17 +148,26 @@ func (j *join) spanned(s *channels.Span) {
 	if x := j.byID[s.ID]; x != nil {
 		span := *s
 		x.span = &span
-		j.missed(s.ID)
+		j.ended(x)
 	}
 }
 
-// missed takes in that no more will be known of when a submission ran.
-func (j *join) missed(id uint64) {
-	if x := j.byID[id]; x != nil {
-		delete(j.byID, id)
-		x.over = true
-		j.finish(x)
+// missed takes in that the times of a submission were not seen.
+func (j *join) missed(m *channels.Miss) {
+	if x := j.byID[m.ID]; x != nil {
+		if m.Before != 0 {
+			miss := *m
+			x.miss = &miss
+		}
+		j.ended(x)
 	}
+}
+
+// ended notes that no more will be known of when a submission ran.
+func (j *join) ended(x *submission) {
+	delete(j.byID, x.ID)
+	x.over = true
+	j.finish(x)
 }
 
 // settle joins what can be joined: all launches that began before a time are here. looked is up to when channels
@@ -194,8 +205,8 @@ func (j *join) end() Counts {
 	for len(j.held) > 0 {
 		j.release()
 	}
-	for id := range j.byID {
-		j.missed(id)
+	for _, x := range j.byID {
+		j.ended(x)
 	}
 	return j.counts
 }
@@ -318,6 +329,9 @@ func (j *join) finish(x *submission) {
 	case !x.judged || !x.over || x.held || x.launch == nil || x.launch.Name == "":
 	case x.span == nil:
 		j.counts.Unseen++
+		if x.miss != nil {
+			j.lost(x.launch, x.miss)
+		}
 	default:
 		j.counts.Timed++
 		j.done(x.launch, x.span)

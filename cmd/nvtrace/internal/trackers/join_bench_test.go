@@ -9,7 +9,7 @@ import (
 // BenchmarkBehind joins submissions that are understood long after their launches were made: one operation is a launch.
 func BenchmarkBehind(b *testing.B) {
 	const backlog = 1 << 15
-	j := newJoin(func(*Launch, *channels.Span) {})
+	j := newJoin(func(*Launch, *channels.Span) {}, nil)
 	j.whole = true
 	made, joined := int64(0), int64(0)
 	launch := func() {

@@ -11,14 +11,17 @@ import (
 // A bench has a join, and says which launches got which times.
 type bench struct {
 	*join
-	got []string
-	ids uint64
+	got  []string
+	gone []string
+	ids  uint64
 }
 
 func newBench() *bench {
 	b := new(bench)
 	b.join = newJoin(func(l *Launch, s *channels.Span) {
 		b.got = append(b.got, fmt.Sprintf("%d@%d", l.Begin, s.Start))
+	}, func(l *Launch, m *channels.Miss) {
+		b.gone = append(b.gone, fmt.Sprintf("%d@%d-%d", l.Begin, m.After, m.Before))
 	})
 	return b
 }
@@ -130,13 +133,21 @@ func TestJoinGraph(t *testing.T) {
 	b.check(t, Counts{Timed: 1, Unjoined: 2}, "0@20")
 }
 
-// TestJoinMissed: what was over before a look came is counted as that.
+// TestJoinMissed: what was over before a look came is counted as that, and it is told between which times it ran, if that
+// is known.
 func TestJoinMissed(t *testing.T) {
 	b := newBench()
 	b.call(0xf1, 7, 32, 0)
-	b.submitted(&channels.Submission{ID: 9, Before: 20 * us, Work: channels.WorkID{Program: 1, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}}})
-	b.missed(9)
-	b.check(t, Counts{Unseen: 1})
+	b.call(0xf1, 7, 32, 100)
+	work := channels.WorkID{Program: 1, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}}
+	b.submitted(&channels.Submission{ID: 9, Before: 20 * us, Work: work})
+	b.submitted(&channels.Submission{ID: 10, After: 90 * us, Before: 120 * us, Work: work})
+	b.missed(&channels.Miss{ID: 9})
+	b.missed(&channels.Miss{ID: 10, After: 110 * us, Before: 118 * us})
+	b.check(t, Counts{Unseen: 2})
+	if want := []string{"100000@110000-118000"}; !slices.Equal(b.gone, want) {
+		t.Errorf("lost sight of %v, want %v", b.gone, want)
+	}
 }
 
 // TestJoinFirst: where all launches and all submissions are known from the first, they are the same.

@@ -162,7 +162,7 @@ type process struct {
 
 type detail struct {
 	work channels.WorkID
-	end  channels.EndKind
+	end  string // how its end is known; "": it isn't
 }
 
 const (
@@ -291,7 +291,7 @@ func (t *Times) process(pid int, when int64) *process {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p := &process{of: t, pid: pid, stop: stop, ended: make(chan struct{}), details: map[detail]string{}, send: t.recorder.Send}
-	p.join = newJoin(p.done)
+	p.join = newJoin(p.done, p.lostSight)
 	p.join.whole = t.whole
 	t.processes[pid] = p
 	go func() {
@@ -388,29 +388,47 @@ func (p *process) take() (behind int64) {
 // done tells of a launch that has its times.
 func (p *process) done(l *Launch, s *channels.Span) {
 	r := p.of.recorder
-	number, _ := strconv.ParseUint(strings.TrimPrefix(s.Device, "/dev/nvidia"), 10, 16)
 	ev := &p.ev
 	ev.Reset()
 	ev.Time, ev.PID, ev.TID, ev.FD = ptrace.Now(), int32(p.pid), int32(l.TID), -1
 	ev.Name, ev.Path = l.Name, l.Path
 	ev.SetWork(&traces.Work{
 		Call: r.Time(l.Begin), Start: r.Time(s.Start), Dur: s.Dur, Stream: l.Stream, Subject: l.Subject,
-		Margin: s.Margin, By: traces.ByTracker, Device: int32(number), EndMargin: s.EndMargin,
+		Margin: s.Margin, By: traces.ByTracker, Device: deviceOf(s.Device), EndMargin: s.EndMargin,
 	})
-	ev.Data = p.detail(s)
+	ev.Data = p.detail(detail{s.Work, s.End.String()})
 	p.send(ev)
 }
 
+// lostSight tells of a launch whose times were not seen.
+func (p *process) lostSight(l *Launch, m *channels.Miss) {
+	r := p.of.recorder
+	ev := &p.ev
+	ev.Reset()
+	ev.Time, ev.PID, ev.TID, ev.FD = ptrace.Now(), int32(p.pid), int32(l.TID), -1
+	ev.Name, ev.Path = l.Name, l.Path
+	ev.SetMiss(&traces.Miss{
+		Called: true, Call: r.Time(l.Begin), After: r.Time(m.After), Before: r.Time(m.Before), Stream: l.Stream, Subject: l.Subject, Device: deviceOf(m.Device),
+	})
+	ev.Data = p.detail(detail{work: m.Work})
+	p.send(ev)
+}
+
+// deviceOf returns the number of a GPU's node.
+func deviceOf(path string) int32 {
+	n, _ := strconv.ParseUint(strings.TrimPrefix(path, "/dev/nvidia"), 10, 16)
+	return int32(n)
+}
+
 // detail returns an event's Data.
-func (p *process) detail(s *channels.Span) string {
-	k := detail{s.Work, s.End}
+func (p *process) detail(k detail) string {
 	text, ok := p.details[k]
 	if ok {
 		return text
 	}
-	d := traces.WorkDetail{Named: "launch", Kernels: s.Work.Kernels, End: s.End.String()}
-	if s.Work.Kind == channels.KernelSpan {
-		d.Grid, d.Block = s.Work.Grid[:], s.Work.Block[:]
+	d := traces.WorkDetail{Named: "launch", Kernels: k.work.Kernels, End: k.end}
+	if k.work.Kind == channels.KernelSpan {
+		d.Grid, d.Block = k.work.Grid[:], k.work.Block[:]
 	}
 	b, err := json.Marshal(&d)
 	if err != nil {
