@@ -55,7 +55,8 @@ type SampledChannel struct {
 type SampledWork struct {
 	Device  int32  `json:"device"`
 	Channel int    `json:"channel"`
-	Name    string `json:"name"` // of a kernel, mangled; "copy"
+	Name    string `json:"name"`            // of a kernel, mangled; "copy"
+	Named   string `json:"named,omitempty"` // whence the name is, as [WorkDetail] has it
 	Kernel  bool   `json:"kernel,omitempty"`
 	// Looks is how many looks it was running at, Seen how many were seen from begin to end, Missed how many
 	// were there whose times were not seen.

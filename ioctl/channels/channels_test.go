@@ -100,6 +100,9 @@ func TestArguments(t *testing.T) {
 	if len(words) != 2 || words[1] != "11223344" {
 		t.Errorf("arguments %q, want an address and 11223344", j.Arguments)
 	}
+	if j.Name != "wait_for_flag" || j.Named != InMemory {
+		t.Errorf("name %q from %q, want it from the process's memory", j.Name, j.Named)
+	}
 	if j.Shared != 4096+1024 || j.Registers == 0 {
 		t.Errorf("%d bytes of shared memory and %d registers, want 4096 and the system's 1024, and some", j.Shared, j.Registers)
 	}

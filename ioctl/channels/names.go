@@ -28,12 +28,22 @@ type Names struct {
 // A kernel is what is known of one.
 type kernel struct {
 	name   string
+	source string         // whence the name is
 	params []fatbin.Param // known says whether they are
 	known  bool
 }
 
 // Of returns a kernel's name, or "" if it has not been found.
 func (n *Names) Of(program uint64) string { return n.byProgram[program].name }
+
+// Where names are found.
+const (
+	InMemory  = "memory" // libcuda's structures in the process's memory
+	Simulated = "sim"    // what the simulated GPU tells
+)
+
+// Source says where a kernel's name was found; "": it was not.
+func (n *Names) Source(program uint64) string { return n.byProgram[program].source }
 
 // Params returns the parameters of a kernel whose name has been found, or false if they are not known.
 func (n *Names) Params(program uint64) ([]fatbin.Param, bool) {
@@ -122,6 +132,9 @@ func (n *Names) searchMapping(m Memory, mapping *proc.Mapping, wanted map[uint64
 				continue
 			}
 			if k := n.nameAt(m, at+uint64(i)); k.name != "" {
+				if k.source = InMemory; simulatedNames(mapping) {
+					k.source = Simulated
+				}
 				n.byProgram[v] = k
 				if len(n.found) < maxFound && !slices.ContainsFunc(n.found, func(f uint64) bool { return mapping.Contains(f, 1) }) {
 					n.found = append(n.found, at+uint64(i))

@@ -187,6 +187,7 @@ func (c *ChannelReport) Position() (p Position, busy bool) {
 type JobReport struct {
 	Kind      string     `json:"kind"`              // "kernel" or "copy"
 	Name      string     `json:"name,omitempty"`    // of a kernel, mangled; absent: not searched for, or not found
+	Named     string     `json:"named,omitempty"`   // whence the name is: "memory", libcuda's structures in the process's memory, or "sim", the simulated GPU
 	Program   string     `json:"program,omitempty"` // address of a kernel's first instruction, hexadecimal; absent: not known
 	QMD       string     `json:"qmd,omitempty"`     // address of the first QMD of a graph that can't be read, hexadecimal
 	Grid      *[3]uint32 `json:"grid,omitempty"`
@@ -268,7 +269,7 @@ func (v *View) jobs(list []Job) (reports []JobReport) {
 			}
 			if l := &j.Launch; !j.Unread {
 				r.Name, r.Program, r.Grid, r.Block = v.Names.Of(l.Program), fmt.Sprintf("%#x", l.Program), &l.Grid, &l.Block
-				r.Clustered = l.Clustered
+				r.Named, r.Clustered = v.Names.Source(l.Program), l.Clustered
 				r.Shared, r.Registers, r.Arguments = l.SharedMemory, l.Registers, channel.Hex(j.Arguments)
 				if params, known := v.Names.Params(l.Program); known {
 					r.Params = arguments(params, j.Arguments)

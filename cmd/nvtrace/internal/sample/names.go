@@ -6,18 +6,21 @@ import "nvtrace/ioctl/channels"
 // beside the looks.
 type names struct {
 	pid      int
-	found    map[uint64]string // "": it was looked for, and not found
-	wanted   map[uint64]bool   // not looked for yet
-	searched chan map[uint64]string
+	found    map[uint64]named // without a name: it was looked for, and not found
+	wanted   map[uint64]bool  // not looked for yet
+	searched chan map[uint64]named
 	busy     bool
 	finder   channels.Names // the search's own while it is busy
 }
 
+// A named is a kernel's name, and whence it is.
+type named struct{ name, source string }
+
 // maxPrograms bounds what is kept of a hostile process.
 const maxPrograms = 1 << 16
 
-// of returns a kernel's name, "" if it isn't known.
-func (n *names) of(program uint64) string { return n.found[program] }
+// of returns a kernel's name, "" if it isn't known, and whence it is.
+func (n *names) of(program uint64) named { return n.found[program] }
 
 // wants reports whether a name may still be found, and has it looked for.
 func (n *names) wants(program uint64) bool {
@@ -25,7 +28,7 @@ func (n *names) wants(program uint64) bool {
 		return false
 	}
 	if n.wanted == nil {
-		n.found, n.wanted, n.searched = map[uint64]string{}, map[uint64]bool{}, make(chan map[uint64]string, 1)
+		n.found, n.wanted, n.searched = map[uint64]named{}, map[uint64]bool{}, make(chan map[uint64]named, 1)
 	}
 	if len(n.found)+len(n.wanted) >= maxPrograms {
 		return false
@@ -59,7 +62,7 @@ func (n *names) finish() {
 	}
 }
 
-func (n *names) take(found map[uint64]string) (programs []uint64) {
+func (n *names) take(found map[uint64]named) (programs []uint64) {
 	n.busy = false
 	for p, name := range found {
 		n.found[p] = name
@@ -80,14 +83,14 @@ func (n *names) search() {
 	}
 	n.busy = true
 	go func() {
-		found := map[uint64]string{}
+		found := map[uint64]named{}
 		p, err := channels.Open(n.pid)
 		if err == nil {
 			_ = n.finder.Search(p, list) // what isn't found stays without a name
 			_ = p.Close()
 		}
 		for _, program := range list {
-			found[program] = n.finder.Of(program)
+			found[program] = named{n.finder.Of(program), n.finder.Source(program)}
 		}
 		n.searched <- found
 	}()

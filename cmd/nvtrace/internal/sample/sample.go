@@ -331,8 +331,8 @@ func (s *sampler) nameOf(id channels.WorkID) (name, named string) {
 	if id.Kind == channels.CopySpan {
 		return "copy", ""
 	}
-	if name = s.names.of(id.Program); name != "" {
-		named = "memory"
+	if found := s.names.of(id.Program); found.name != "" {
+		name, named = found.name, found.source
 	} else if id.Program != 0 {
 		name = fmt.Sprintf("program %#x", id.Program)
 	}

@@ -89,11 +89,12 @@ func (s *sampler) sampled(now int64) *traces.Sampled {
 		channel int
 		name    string
 		kernel  bool
+		named   string
 	}
 	works := map[byName]*sum{}
 	add := func(k sumKey, a *sum) {
-		name, _ := s.nameOf(k.work)
-		n := byName{k.device, k.channel, name, k.work.Kind != channels.CopySpan}
+		name, named := s.nameOf(k.work)
+		n := byName{k.device, k.channel, name, k.work.Kind != channels.CopySpan, named}
 		if works[n] == nil {
 			works[n] = new(sum)
 		}
@@ -117,7 +118,7 @@ func (s *sampler) sampled(now int64) *traces.Sampled {
 	}
 	for n, a := range works {
 		w := traces.SampledWork{
-			Device: n.device, Channel: n.channel, Name: n.name, Kernel: n.kernel,
+			Device: n.device, Channel: n.channel, Name: n.name, Named: n.named, Kernel: n.kernel,
 			Looks: a.looks, Seen: a.n, Missed: a.missed, Time: a.time, Max: a.longest,
 		}
 		w.Share, w.Error = a.share(wall, s.weights, s.squares)
