@@ -44,6 +44,7 @@ def ways(nvtrace, out, command):
         "count": record("count", "--api=count"),
         "gpu": record("gpu", "--gpu-times=events"),
         "tracker": record("tracker", "--gpu-times=tracker"),
+        "both": record("both", "--gpu-times=tracker+events"),
         "probe": record("probe", "--gpu-times=probe"),
         "stacks": record("stacks", "--stacks=alloc,sync"),
         "entry": record("entry", "-e", "kernel:* { @ = count(); }"),
