@@ -53,6 +53,13 @@ func (p *Process) HookAll(t *ptrace.Task, list []Target) error {
 		return err
 	}
 	defer resume()
+	if !p.scaled { // once: threads keep what they have reckoned by it
+		scale := p.a.counter.scale()
+		if err := p.write64(confAddr+confScale, scale); err != nil {
+			return err
+		}
+		p.scaled = scale > 0
+	}
 	room := rooms{p: p}
 	for i := range list {
 		x := &list[i]
@@ -226,13 +233,6 @@ func (p *Process) enter(t *ptrace.Task, s *hookSite, room uint64, stub []byte, a
 	}
 	if err := p.writeCode(t, room, stub); err != nil {
 		return err
-	}
-	if s.hook.Count && !p.scaled {
-		scale := p.a.counter.scale()
-		if err := p.write64(confAddr+confScale, scale); err != nil {
-			return err
-		}
-		p.scaled = scale > 0
 	}
 	if err := p.write(uint64(hookAddr+len(p.hooks)*hookSize), s.hook.encode(s)); err != nil {
 		return err

@@ -58,8 +58,19 @@ func (r *ring) take(pos, to uint64) uint64 {
 	if onDescriptor(kind) && r.p.a.o.Bind != nil {
 		r.bind(&n)
 	}
-	r.pend = append(r.pend, n)
+	r.push(n)
 	return uint64(size)
+}
+
+// push appends to pend. What trim has cut off in front of it is used again.
+func (r *ring) push(n pending) {
+	if len(r.pend) == cap(r.pend) {
+		if len(r.pend) > cap(r.store)/2 {
+			r.store = make([]pending, 0, max(2*len(r.pend), 64))
+		}
+		r.pend = append(r.store, r.pend...)
+	}
+	r.pend = append(r.pend, n)
 }
 
 // fill looks for records in holes that have their headers now.
@@ -132,7 +143,7 @@ func (r *ring) trim() {
 	}
 	r.given = r.tail
 	r.base += uint64(i)
-	r.pend = slices.Delete(r.pend, 0, i)
+	r.pend = r.pend[i:]
 	if !r.spoil {
 		store64(r.p.shared, r.head+rheadTail, r.tail)
 	}

@@ -165,13 +165,14 @@ type ring struct {
 	seen  uint64    // up to where records are in pend
 	tail  uint64    // up to where they were consumed
 	given uint64    // the tail that the thread knows
-	pend  []pending // records that were not consumed
-	base  uint64    // number of pend[0]
-	last  int64     // the latest time of those that were
-	dead  bool      // the thread has ended: nothing changes any more
-	death int64     // when
-	over  bool      // it was dropped
-	off   bool      // the agent does not use it for now
+	pend  []pending // records that were not consumed; a part of store
+	store []pending
+	base  uint64 // number of pend[0]
+	last  int64  // the latest time of those that were
+	dead  bool   // the thread has ended: nothing changes any more
+	death int64  // when
+	over  bool   // it was dropped
+	off   bool   // the agent does not use it for now
 	// unwritten: the record at seen has been reserved, but has no header yet. Its
 	// thread is about to write it; or has left it by longjmp, for good. Nobody waits
 	// for the one at hole.

@@ -86,6 +86,9 @@ func (p *Process) takeOver(t *ptrace.Task) error {
 	if err := p.protect(t); err != nil { // the other one may not have got that far
 		return err
 	}
+	if err := p.write64(confAddr+confScale, 0); err != nil { // until threads have forgotten what they reckoned by the other one's
+		return err
+	}
 	if t.StopsAtAll() { // the other one has rerouted calls, perhaps
 		if err := p.write64(confAddr+confStops, 1); err != nil {
 			return err

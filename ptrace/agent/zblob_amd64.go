@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "8bbf973dede21e8f5d8351f52428da7eec1a8099222cffe38d1d064f625f8475"
+const blobStamp = "efd1c0277046ae583924c5d49fe18df49595a8be4a57e44a380e4826292593f1"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "d1981b5c613e04790a58e40cdcdfb9d4abacff271260c0ae6b3f3c912d7b4e2c"
+	blobSum   = "dac52490c25d13b5fa2010f293f324a1314fc602456cd20398aa63c4167958a8"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,12 +29,12 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000ae0,
 	"tp_insn":        0x70000ae8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70007190,
+	"sys_out":        0x70007510,
 	"own_check":      0x7000003d,
 	"own_insn":       0x70000047,
 	"own_not":        0x70000054,
-	"bell_load":      0x700071ca,
-	"bell_insn":      0x700071d6,
+	"bell_load":      0x7000754a,
+	"bell_insn":      0x70007556,
 	"probe_entry":    0x70000af2,
 	"probe_watch":    0x70000c4d,
 	"probe_return":   0x70000e29,

@@ -135,6 +135,37 @@ static inline u64 ticks(void)
 	return (u64)hi << 32 | lo;
 }
 
+// How many ns so many ticks of the processor's counter are.
+static inline u64 scaled(u64 ticks) { return (u64)((unsigned __int128)ticks * C->scale >> 32); }
+
+// For how many ticks after the clock was read times are reckoned by the processor's counter, some 50 us: C->scale
+// may be off by 1 / 10,000. And how long a reading of the clock takes that was not interrupted, at most.
+#define SOON (1ul << 17)
+#define WHOLE (1ul << 12)
+
+extern u64 read_clock(struct slot *sl);
+
+// The time by now(), which costs three times as much: by the processor's counter where the clock was read
+// just before. It never goes back in a thread. A signal handler may come in between: it leaves newer
+// numbers, and each of them is good with the others of before.
+static inline u64 stamp(struct slot *sl)
+{
+	u64 t, at, last;
+	if (unlikely(!C->scale))
+		return now();
+	t = ticks();
+	if (likely(t - *(volatile u64 *)&sl->ticks < SOON)) {
+		barrier();
+		at = scaled(t) + *(volatile u64 *)&sl->ahead;
+	} else
+		at = read_clock(sl);
+	last = *(volatile u64 *)&sl->last;
+	if (unlikely(last - at < 100000))
+		at = last;
+	*(volatile u64 *)&sl->last = at;
+	return at;
+}
+
 // This thread's slot; 0: it has none. An entry that was taken out has 1 for its slot, and does not end the
 // search.
 static inline struct slot *find_slot(void)

@@ -128,6 +128,19 @@ static inline void inc32(u32 *p) { __asm__ volatile("incl %0" : "+m"(*p) : : "cc
 // counter does, which costs less than the clock.
 static inline u64 count_begin(void) { return likely(C->scale) ? (ticks() & ~TICKS) | TICKS : now(); }
 
+// Reads the clock, and notes by how much it is ahead of the processor's counter.
+u64 read_clock(struct slot *sl)
+{
+	u64 from = ticks(), at = now(), to = ticks();
+	if (to - from < WHOLE) {
+		from += (to - from) / 2;
+		*(volatile u64 *)&sl->ahead = at - scaled(from);
+		barrier();
+		*(volatile u64 *)&sl->ticks = from;
+	}
+	return at;
+}
+
 // How long ago a call began, ns.
 static inline u64 since(u64 begin)
 {
@@ -137,7 +150,7 @@ static inline u64 since(u64 begin)
 	passed = (ticks() - begin) & ~TICKS;
 	if (unlikely(passed >> 62))
 		return 0; // the counter of another processor is behind
-	return (u64)((unsigned __int128)passed * C->scale >> 32);
+	return scaled(passed);
 }
 
 // Adds a call that has returned after ns. Bucket 0 is below 32 ns, each further one of twice the
@@ -174,7 +187,7 @@ static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 fla
 		return;
 	r->flags = flags;
 	r->begin = o->begin;
-	r->end = now();
+	r->end = stamp(sl);
 	if (unlikely(o->begin & TICKS))
 		r->begin = r->end - since(o->begin);
 	r->ret = ret;
@@ -332,7 +345,7 @@ static u64 write_call(struct slot *sl, struct frame *f, struct hook *h, u64 *sto
 	r = reserve_call(sl, at + words + data, K_CALL, n + !!words);
 	if (!r)
 		return 0;
-	r->begin = r->end = begin = now();
+	r->begin = r->end = begin = stamp(sl);
 	if (h->flags & HOOK_RETURN)
 		o = watch(sl, f, h, begin);
 	r->flags = o ? 0 : F_NORETURN;

@@ -100,7 +100,7 @@ struct slot {
 	u64 depth;
 	u64 off; // nothing is recorded: another task with the same thread pointer lives
 	u64 ids; // of the process, in the upper half, and of the thread
-	u64 pad[3];
+	u64 ticks, ahead, last; // see stamp
 	struct open open[NOPEN];
 };
 

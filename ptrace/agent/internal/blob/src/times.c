@@ -168,7 +168,7 @@ static void write_time(struct slot *sl, const struct work *w, u64 start, u64 dur
 	if (!r)
 		return;
 	r->flags = 0;
-	r->begin = r->end = now();
+	r->begin = r->end = stamp(sl);
 	r->ret = margin;
 	r->hook = w->hook;
 	r->caller = r->sp = 0;
@@ -487,7 +487,7 @@ static void leave(void *slot, void *leaving)
 	struct leaving *l = leaving;
 	struct timer *t = timer_of(sl);
 	u32 flags = HOOKS[l->hook % NHOOKS].flags;
-	u64 at = now();
+	u64 at = stamp(sl);
 	if (t->sp == l->sp) {
 		t->sp = 0;
 		if (!l->ret)
