@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What probes cost the steps of a training. Needs a GPU and torch.
+"""What recording and probes cost the steps of a training. Needs a GPU and torch.
 
-Usage: bench/steps.py MODEL [--nvtrace PATH ...] [--seconds N] [--rounds N]
+Usage: bench/steps.py MODEL [--nvtrace PATH ...] [--ways NAME,...] [--seconds N] [--rounds N]
 
 MODEL is resnet (ResNet-50, 16 images of 160 by 160) or gpt (12 layers of 768, 4 times 512 tokens). Runs are in turns: alone,
-alone once more, and each probe under each nvtrace. A line for each: shortest and median step as a multiple of the
+alone once more, and in each of the other ways (api, count, entry, block, kind, profiler) under each nvtrace. A line for each: shortest and median step as a multiple of the
 time alone, with the range over the rounds. Losses and what probes count have to be the same in all runs.
 """
 import argparse
@@ -22,6 +22,12 @@ PROBES = {
     "block": "block:* { @ = count(); }",
     "kind": "mem:* { @[kind] = count(); }",
 }
+WAYS = {
+    "api": ["--api", "-o", os.devnull],
+    "count": ["--api=count", "-o", os.devnull],
+    **{name: ["-e", program] for name, program in PROBES.items()},
+}
+PROFILER = "profiler"
 STEPS, FIRST = 40, 8
 
 
@@ -71,29 +77,35 @@ def gpt():
     return Model(), x, x.roll(-1, 1), lambda out, y: nn.functional.cross_entropy(out.view(-1, 50304), y.view(-1))
 
 
-def train(name):
+def train(name, profiled):
+    import contextlib
     import torch
+    from torch import profiler
     torch.manual_seed(1)
     model, x, y, loss_of = {"resnet": resnet, "gpt": gpt}[name]()
     model, x, y = model.cuda(), x.cuda(), y.cuda()
     optimizer = torch.optim.SGD(model.parameters(), 0.001, 0.9)
     times = []
-    for _ in range(STEPS):
-        start = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = loss_of(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
+    kinds = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
+    with profiler.profile(activities=kinds) if profiled else contextlib.nullcontext():
+        for _ in range(STEPS):
+            start = time.perf_counter()
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = loss_of(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
     print(json.dumps({"times": times[FIRST:], "loss": loss.item()}))
 
 
 def run(model, nvtrace, probe, cache):
     command = [sys.executable, os.path.abspath(__file__), model, "--train"]
-    if nvtrace:
-        command = [nvtrace, "-q", "-e", PROBES[probe], "--", *command]
+    if probe == PROFILER:
+        command.append("--profiler")
+    elif nvtrace:
+        command = [nvtrace, "-q", *WAYS[probe], "--", *command]
     p = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200,
                        env=dict(os.environ, XDG_CACHE_HOME=cache))
     lines = p.stdout.splitlines()
@@ -109,15 +121,19 @@ def main():
     a = argparse.ArgumentParser()
     a.add_argument("model", choices=["resnet", "gpt"])
     a.add_argument("--train", action="store_true")
+    a.add_argument("--profiler", action="store_true")
+    a.add_argument("--ways", default=",".join(PROBES))
     a.add_argument("--nvtrace", action="append", default=[])
     a.add_argument("--seconds", type=float, default=1e9)
     a.add_argument("--rounds", type=int, default=8)
     a = a.parse_args()
     if a.train:
-        return train(a.model)
+        return train(a.model, a.profiler)
     end = time.time() + a.seconds
     ways = [("alone", None, None), ("alone2", None, None)]
-    ways += [(f"{probe} {os.path.basename(n)}", n, probe) for probe in PROBES for n in a.nvtrace]
+    names = a.ways.split(",")
+    ways += [(f"{probe} {os.path.basename(n)}", n, probe) for probe in names if probe != PROFILER for n in a.nvtrace]
+    ways += [(PROFILER, None, PROFILER)] * (PROFILER in names)
     with tempfile.TemporaryDirectory() as cache:
         start = time.time()
         with concurrent.futures.ThreadPoolExecutor(len(ways)) as pool:  # what is compiled is kept
@@ -134,7 +150,7 @@ def main():
                 if result:
                     got[name].append(result["times"])
                     losses.setdefault(result["loss"], []).append(name)
-                    if probe:
+                    if probe in PROBES:
                         counts.setdefault(probe, {}).setdefault("\n".join(shown), []).append(name)
             took = time.time() - start
         print(f"{min(map(len, got.values()))} rounds of {took:.0f} s; alone: "
