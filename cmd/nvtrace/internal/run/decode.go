@@ -262,6 +262,9 @@ func DecodeVerb(e *cli.Env, args, _ []string) int {
 	if err := f.attach.scripts.Load(e); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
+	if err := f.setQuiet(); err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
 	removed := func() {}
 	if f.pid() != 0 || f.onDeath == deathLive {
 		removed = ptrace.RemoveOrphaned(os.NewFile(aliveFD, "alive"), os.NewFile(journalFD, "journal"))
@@ -278,12 +281,15 @@ func DecodeVerb(e *cli.Env, args, _ []string) int {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	o, err := newOutputs(e, f, args, &r.Header)
+	var quiet *held
 	if err == nil {
+		o.heard = func() { quiet.release() }
 		err = o.open()
 	}
 	if err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
+	quiet = f.hold(&e.Stderr)
 	sinks := record.Guard(o.each(), func(msg string) { e.Notice("%s", msg) }, nil)
 	e.Step("decoder: outputs opened")
 	in.idle = sinks.Idle

@@ -42,6 +42,8 @@ type runFlags struct {
 	rotate         rotation
 	ranks          ranks.Set
 	flight, hang   cli.SecondsFlag
+	quietSuccess   bool
+	baseline       baselineFlag
 	overflow       string
 	buffer         string
 	delay          time.Duration
@@ -65,6 +67,8 @@ func NewFlags(e *cli.Env) *runFlags {
 	f.Set.Var(&f.flight, "flight", "keep the library calls of the last `SECONDS` in memory, and write the -o file only when the program fails or hangs, or on nvtrace dump PID")
 	f.hang = cli.SecondsFlag(time.Minute)
 	f.Set.Var(&f.hang, "hang", "with --flight: a library call that does not return, or a channel of the GPU that does not get on, for `SECONDS` is a hang; 0: never")
+	f.Set.BoolVar(&f.quietSuccess, "quiet-success", false, "for runs that are always traced: print nothing and keep no recording, but of a program that fails, hangs or is slower than --baseline. Stands for -q --flight 60 --api=nccl,nvtx, which other flags change")
+	f.Set.Var(&f.baseline, "baseline", "with --flight: a run is slow whose steps, or which itself, takes a tenth longer than in the recording `FILE`; =FILE,20%: a fifth. A step is an NVTX range or mark such as step 7")
 	f.Set.StringVar(&f.overflow, "overflow", "wait", "when events come faster than they can be written, `WHAT` happens: wait, the program waits; drop, library calls are left out and counted")
 	f.Set.StringVar(&f.buffer, "buffer", "64M", "how much may wait in memory before that, as a `SIZE`")
 	f.Set.DurationVar(&f.delay, "delay", 0, "record library calls from `TIME` after the start on (device calls always: later ones refer to them)")
@@ -175,6 +179,12 @@ func (f *runFlags) span() error {
 		return errors.New("--rotate wants -o with %n in the name, which becomes the number of the file: -o run.%n.nvt")
 	case f.flight > 0 && (f.out == "" || !f.api.Given || f.rotate.size > 0):
 		return errors.New("--flight keeps library calls for a file: add --api and -o FILE, and not --rotate")
+	case f.baseline.file != "" && f.flight == 0:
+		return errors.New("--baseline is for --flight and --quiet-success, which keep a recording of a run that is slower")
+	case f.baseline.file != "" && f.pid() != 0:
+		return errors.New("-p: --baseline needs a program that nvtrace starts")
+	case f.baseline.file != "" && f.baseline.check() != nil:
+		return f.baseline.check()
 	case f.startOn.call() && (f.pid() != 0 || !f.recorded().Has(f.startOn.library())):
 		return fmt.Errorf("--start-on=%s waits for a call of a program that nvtrace starts, and that is recorded: add --api", f.startOn.text)
 	case f.startOn.given() && f.recorded() == 0:

@@ -57,8 +57,20 @@ type flight struct {
 	looked   int       // the latest look of the tracing process that has come whole
 	arrived  chan struct{}
 
+	baseline *baselineFlag // nil: how fast the program is does not matter
+	pace     *pace
+	usual    chan paced // of the baseline
+
+	heard func() // is called before something is said; nil: nothing
+
 	stop chan struct{}
 	asks net.Listener // of dumpVerb; nil: nobody can ask
+}
+
+// paced is a pace that was read, or why it could not be.
+type paced struct {
+	*pace
+	err error
 }
 
 // flying is a thread that is in library calls.
@@ -162,6 +174,21 @@ func (f *flight) begin(pid int) {
 	if f.hang > 0 {
 		go f.watch()
 	}
+	if f.baseline != nil {
+		f.usual = make(chan paced, 1)
+		go func() {
+			p, err := f.baseline.read()
+			f.usual <- paced{p, err}
+		}()
+	}
+}
+
+// say tells something.
+func (f *flight) say(format string, args ...any) {
+	if f.heard != nil {
+		f.heard()
+	}
+	f.e.Notice(format, args...)
 }
 
 // Event implements record.Sink.
@@ -204,6 +231,9 @@ func (f *flight) take(ev *traces.Event) (why string) {
 				f.failed = fmt.Sprintf("process %d was killed by signal %d", ev.PID, ev.Ret&0x7f)
 			}
 		}
+	}
+	if f.pace != nil {
+		f.pace.event(ev)
 	}
 	f.last = max(f.last, ev.Time+ev.Dur)
 	f.w.Write(ev)
@@ -334,10 +364,10 @@ func (f *flight) dump(why string) (name string, err error) {
 func (f *flight) report(why string) {
 	name, err := f.dump(why)
 	if err != nil {
-		f.e.Notice("--flight: %v", err)
+		f.say("--flight: %v", err)
 		return
 	}
-	f.e.Notice("%s: the last %v are in %s", why, f.window, name)
+	f.say("%s: the last %v are in %s", why, f.window, name)
 }
 
 // close ends the flight; the file is written if the program's end is a failure.
@@ -346,9 +376,26 @@ func (f *flight) close() {
 	if f.asks != nil {
 		_ = f.asks.Close()
 	}
+	if f.failed == "" && f.baseline != nil {
+		f.failed = f.slow()
+	}
 	if f.failed != "" && (f.reported.IsZero() || f.returned) { // else the hang's file has all there is
 		f.report(f.failed)
 	}
+}
+
+// slow says by how much the program was slower than it should be; "": it was not.
+func (f *flight) slow() string {
+	usual := <-f.usual
+	if usual.err != nil {
+		f.say("--baseline: %v", usual.err)
+		return ""
+	}
+	text, compared := f.baseline.slower(usual.pace, f.pace)
+	if !compared {
+		f.say("--baseline: %s does not say how long a program or its steps take: it was attached to, or was cut off", f.baseline.file)
+	}
+	return text
 }
 
 // watch looks for calls that don't return. What channels do is looked at by the tracing process.

@@ -34,6 +34,7 @@ type outputs struct {
 	file   *parts          // nil: not recorded
 	flight *flight         // nil: nothing is kept in memory
 	names  outputNames
+	heard  func() // is called before the flight recorder says something
 	closes []io.Closer
 	gate   gate
 	gaps   gapNotice
@@ -136,7 +137,7 @@ func (o *outputs) open() (err error) {
 	}
 	if o.f.flight > 0 {
 		o.flight = &flight{
-			e: o.e, window: time.Duration(o.f.flight), hang: time.Duration(o.f.hang), header: o.header,
+			e: o.e, window: time.Duration(o.f.flight), hang: time.Duration(o.f.hang), header: o.header, heard: o.heard,
 			name: func(dump int) (string, error) {
 				name, err := cli.ExpandName(o.f.out, o.header, dump, o.e.Getenv)
 				if ext := filepath.Ext(name); dump > 1 && !strings.Contains(o.f.out, "%n") { // what an earlier one says may be the cause
@@ -144,6 +145,10 @@ func (o *outputs) open() (err error) {
 				}
 				return name, err
 			},
+		}
+		if b := &o.f.baseline; b.file != "" {
+			o.e.Reads(b.file)
+			o.flight.baseline, o.flight.pace = b, newPace(o.header.PID)
 		}
 		o.flight.begin(int(o.header.PID))
 	} else if o.names.recording != "" {

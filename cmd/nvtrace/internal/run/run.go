@@ -77,6 +77,9 @@ func Verb(e *cli.Env, args, command []string) int {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	f.attach.scripts.Warn(e)
+	if err := f.setQuiet(); err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
 	if err := f.implied(); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
@@ -159,6 +162,10 @@ func (f *runFlags) run(e *cli.Env, args, command []string) int {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	e.Step("outputs begun")
+	quiet := f.hold(&e.Stderr)
+	if o, ok := s.out.(*outputs); ok {
+		o.heard = quiet.release
+	}
 	s.opts.Sinks = s.out.sinks()
 	d, apart := s.out.(*decoding)
 	if apart {
@@ -178,6 +185,9 @@ func (f *runFlags) run(e *cli.Env, args, command []string) int {
 	}
 	if s.waiting != nil {
 		s.waiting.Stop()
+	}
+	if err != nil || res.Ended && res.Status != 0 {
+		quiet.release()
 	}
 	e.Step("program ended, all is given out")
 	s.out.Finish()
@@ -209,6 +219,7 @@ func (f *runFlags) run(e *cli.Env, args, command []string) int {
 	}
 	if s.probes != nil {
 		if err := f.attach.unmatched(e); err != nil {
+			quiet.release()
 			return e.Fail(cli.ExitFailed, "%v", err)
 		}
 	}
