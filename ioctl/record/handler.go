@@ -154,6 +154,9 @@ func (r *Recorder) enterIoctl(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 		return false
 	}
 	r.speed(t, r.process(t.PID), c)
+	if r.opts.Entered != nil {
+		r.opts.Entered(t, "ioctl", th.ev.Time)
+	}
 	r.watcher().Enter(&th.ev, r.mem.of(t))
 	return true
 }

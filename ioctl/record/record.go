@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"nvtrace/ioctl"
+	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
@@ -29,6 +30,10 @@ type Options struct {
 
 	CountsOnly bool // do not wait for the exit of ioctls: no results, times or written bytes; one stop each
 	Munmap     bool // record munmap and mremap of device mappings too
+
+	// Entered, if not nil, is called at the stop of an ioctl's entry, at which the thread stands still. It is called
+	// of those alone that are not recorded in the processes: see Fast.
+	Entered func(t *ptrace.Task, call string, when int64)
 
 	Logger *slog.Logger // nil discards
 

@@ -812,11 +812,19 @@ func (c *checker) hostName(x *nameRef) {
 	if x.arg, x.t = n, typeInt; x.host != nil {
 		x.t = x.host.Type
 	}
+	c.ranges = c.ranges || x.name == "nvtx"
 	if x.name == "pystack" || x.name == "ustack" {
 		c.native = c.native || x.name == "ustack"
 		for i := range c.probe.points {
 			at := c.probe.points[i].glob
-			if k := c.probe.points[i].event.Name; k != "apiret" {
+			switch k := c.probe.points[i].event.Name; k {
+			case "apiret":
+			case "ioctl":
+				c.atIoctls = true
+				continue
+			case "launch": // of which kernel is not known where the thread stops
+				at = "launch:*"
+			default:
 				at = k + ":" + at
 			}
 			c.stacksAt = append(c.stacksAt, at)

@@ -23,13 +23,14 @@ func CompileWith(name, text string, params Params) (prog *Program, err error) {
 	if len(text) > maxSource {
 		p.fail(span{}, "a program of %d bytes; %d are the most", len(text), maxSource)
 	}
-	prog = &Program{lexer: &p.lexer, places: make(map[string]string)}
+	prog = &Program{lexer: &p.lexer, places: make(map[string]string), start: params.Start}
 	prog.probes = p.program()
 	p.surplus()
 	prog.maps = p.check(prog.probes)
 	prog.warnings = p.endless(prog.probes)
 	prog.strings, prog.maxKeys, prog.argUses, prog.stacksAt = p.strings, p.config.maxKeys, p.argUses, p.stacksAt
 	prog.stacks, prog.native, prog.texts = p.stacks, p.native, p.texts
+	prog.atIoctls, prog.ranges = p.atIoctls, p.ranges
 	spec := &ebpf.CollectionSpec{Programs: make(map[string]*ebpf.ProgramSpec), Maps: make(map[string]*ebpf.MapSpec)}
 	for _, b := range prog.probes {
 		for i := range b.points {

@@ -44,6 +44,12 @@ func (p *Program) StacksAt() []string {
 	return slices.Compact(list)
 }
 
+// StacksAtIoctls reports whether the program asks for stacks of ioctls.
+func (p *Program) StacksAtIoctls() bool { return p.atIoctls }
+
+// Ranges reports whether the program asks for NVTX ranges.
+func (p *Program) Ranges() bool { return p.ranges }
+
 // NativeStacks reports whether these stacks are to have functions of machine code, too.
 func (p *Program) NativeStacks() bool { return p.native }
 

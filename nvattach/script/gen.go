@@ -490,6 +490,10 @@ func (g *gen) name(x *nameRef) {
 		if b.shift > 0 {
 			g.add(asm.RSh.Imm(asm.R0, b.shift))
 		}
+		if b.since {
+			g.constant(asm.R1, g.p.start)
+			g.add(asm.Sub.Reg(asm.R0, asm.R1))
+		}
 		if b.low {
 			g.add(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32))
 		}

@@ -6,6 +6,7 @@ import "strconv"
 type Params struct {
 	Positional []string          // $1, $2 …; those that are not given are 0
 	Named      map[string]string // by name, without the "$"
+	Start      int64             // CLOCK_MONOTONIC, from which elapsed counts at functions and system calls
 }
 
 // parameterNumber reads a number as programs have them, with a sign.

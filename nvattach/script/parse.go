@@ -25,6 +25,8 @@ type parser struct {
 	stacksAt []string
 	stacks   bool // ustack is asked for at functions and system calls
 	native   bool // and at calls of CUDA's libraries
+	atIoctls bool // stacks are asked for at ioctls
+	ranges   bool // NVTX ranges are asked for
 	texts    bool // texts of memory are asked for at functions and system calls
 	config   config
 	loops    int // around the statement

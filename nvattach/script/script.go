@@ -28,6 +28,9 @@ type Program struct {
 	maxKeys  int64   // of config, 0: not set
 	argUses  []ArgUse
 	stacksAt []string
+	start    int64
+	atIoctls bool // stacks are asked for at ioctls
+	ranges   bool // NVTX ranges are asked for
 	stacks   bool // ustack is asked for at functions and system calls
 	native   bool // and at calls of CUDA's libraries
 	texts    bool // texts of the program's memory are asked for

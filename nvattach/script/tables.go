@@ -139,6 +139,7 @@ var CallBuiltins = []Builtin{
 	{Name: "name", Type: typeStr, Doc: "the system call that the probe names, at syscall and sysret; with * use nr"},
 	{Name: "cpu", Type: typeInt, helper: helper.Processor, Doc: "processor"},
 	{Name: "nsecs", Type: typeInt, helper: helper.Time, Doc: "nanoseconds"},
+	{Name: "elapsed", Type: typeInt, helper: helper.Time, since: true, Doc: "nanoseconds since nvtrace started"},
 	{Name: "rand", Type: typeInt, helper: helper.Random, Doc: "a random number of 32 bits"},
 	{Name: "ustack", Type: typeStack, Doc: "the functions that have called, the innermost sixteen, with the bytes from where each begins; in maps only"},
 }
@@ -186,7 +187,8 @@ type Event struct {
 	Failed   bool
 	PID, TID int32
 	Rank     int    // of the process among those of its job, -1: none
-	PyStack  string // at apiret, alloc and free: Python's stack where the call was made
+	NVTX     string // the range that the thread is in
+	PyStack  string // where atStack says: Python's stack where the call was made
 	UStack   string // likewise: the functions that made it, among which are lines of Python
 	Comm     string // name of the program that the process runs
 	Time     int64  // since the start
@@ -253,6 +255,7 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "rank", Type: typeInt, Doc: "rank of the process among those of its job, as mpirun, srun or torchrun told it; -1: none", of: func(e *Event) Value { return number(int64(e.Rank)) }},
 	{Name: "pystack", Type: typeText, at: atStack, Doc: "lines of Python that the call was made from, the innermost eight; empty where there are none. Each call stops its thread for that", of: func(e *Event) Value { return text(e.PyStack) }},
 	{Name: "ustack", Type: typeText, at: atStack, Doc: "the functions that the call was made from, the innermost sixteen, with lines of Python in place of the interpreter's. Each call stops its thread for that", of: func(e *Event) Value { return text(e.UStack) }},
+	{Name: "nvtx", Type: typeText, at: atThread, Doc: "the innermost NVTX range (push and pop) that the thread is in; empty outside of all", of: func(e *Event) Value { return text(e.NVTX) }},
 	{Name: "comm", Type: typeText, Doc: "name of the program that the process runs", of: func(e *Event) Value { return text(e.Comm) }},
 	{Name: "tid", Type: typeInt, Doc: "thread", of: func(e *Event) Value { return number(int64(e.TID)) }},
 }
@@ -299,7 +302,8 @@ var (
 	atLaunch = []string{"launch"}
 	atMemory = []string{"alloc", "free"}
 	atReturn = []string{"ioctl", "apiret", "alloc", "free"}
-	atStack  = []string{"apiret", "alloc", "free"}
+	atStack  = []string{"ioctl", "apiret", "alloc", "free", "launch"}
+	atThread = []string{"ioctl", "api", "apiret", "alloc", "free", "launch"}
 	atImage  = []string{"image"}
 )
 
@@ -376,6 +380,7 @@ type Builtin struct {
 	args   []string // fields that it is given
 	shift  int32    // of what it returns
 	low    bool     // its low 32 bits count
+	since  bool     // it is a time: counted from the start
 }
 
 var (
@@ -460,14 +465,14 @@ var absent = map[string]string{
 	"ustack":   "a kernel's stack is not known; site names the place, and uprobe:libcuda:cuLaunchKernel { @[ustack] = count(); } who launches", "kstack": "a kernel's stack is not known; site names the place",
 	"pystack": "a kernel runs after the call that launched it: apiret:cuLaunchKernel* knows it", "probe": "it is kernel, or site", "func": "it is kernel, or site",
 	"args": "a kernel's parameters have no names: they are arg0, arg1 …", "elapsed": "subtract two nsecs", "uid": "pid is the process", "gid": "pid is the process",
-	"stream": "a thread does not know its stream",
+	"stream": "a thread does not know its stream", "nvtx": "a thread on the host is in a range: launch:* { @[nvtx, kernel] = count(); }",
 }
 
 // absentOnHost says so of names at probes on the host.
 var absentOnHost = map[string]string{
 	"func": "it is name", "probe": "it is name", "function": "it is name", "call": "it is name", "cmd": "it is sub", "device": "it is node, where a device call is made",
 	"grid": "it is nctaid", "gridDim": "it is nctaid", "block": "it is ntid", "blockDim": "it is ntid", "ret": "it is retval", "time": "it is nsecs",
-	"kstack": "what calls in the driver is not known; apiret knows ustack and pystack",
+	"kstack": "what calls in the driver is not known; ioctl knows ustack and pystack",
 }
 
 // A Function is called in a statement, or, if it is an aggregation, assigned to a map.

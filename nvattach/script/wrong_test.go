@@ -2,6 +2,8 @@ package script
 
 import (
 	"errors"
+	"os"
+	"regexp"
 	"testing"
 )
 
@@ -43,8 +45,10 @@ var wrongUses = []struct{ text, want string }{
 	{`kernel:* { @[comm] = count(); }`, `there is no comm: a kernel has no command; pid is the process`},
 	{`kernel:* { @[elapsed] = count(); }`, `there is no elapsed: subtract two nsecs`},
 	{`uprobe:malloc { @=count(); }`, `the function is missing behind "malloc"; write FILE:FUNCTION`},
-	{`launch:* { @[ustack] = count(); }`, `ustack is not known at launch, but at apiret, alloc and free`},
-	{`ioctl:* { @[pystack]=count(); }`, `pystack is not known at ioctl, but at apiret, alloc and free`},
+	{`api:* { @[ustack] = count(); }`, `ustack is not known at api, but at ioctl, apiret, alloc, free and launch`},
+	{`image:* { @[pystack]=count(); }`, `pystack is not known at image, but at ioctl, apiret, alloc, free and launch`},
+	{`kernel:* { @[nvtx] = count(); }`, `there is no nvtx: a thread on the host is in a range: launch:* { @[nvtx, kernel] = count(); }`},
+	{`uprobe:libc:malloc { @[nvtx] = count(); }`, `there is no nvtx at uprobe; there are retval, nr, pid, tid, uid, gid, comm, probe, func, name, cpu, nsecs, elapsed, rand and ustack`},
 	{`kernel:* { @ = avg("x"); }`, `avg wants a number, and this is a string`},
 	{`kernel:* { @ = lhist(1,2); }`, `lhist has 2 arguments; it is lhist(n, min, max, step)`},
 	{`kernel:* { @ = lhist(1, 10, 0, 1); }`, `lhist(n, min, max, step) wants min below max, and steps that fit between`},
@@ -90,5 +94,22 @@ func TestWrongUses(t *testing.T) {
 	}
 	if len(wrongUses) < 60 {
 		t.Errorf("only %d", len(wrongUses))
+	}
+}
+
+// TestBpftrace: what docs/bpftrace.md says that runs is a program of the language.
+func TestBpftrace(t *testing.T) {
+	page, err := os.ReadFile("../../docs/bpftrace.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\|[^|]*\\| `(.*)` \\| runs").FindAllStringSubmatch(string(page), -1)
+	for _, row := range rows {
+		if _, err := Compile("-e", row[1]); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(rows) < 20 {
+		t.Errorf("only %d rows", len(rows))
 	}
 }

@@ -6,6 +6,7 @@ package stacks
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"nvtrace/ptrace"
@@ -88,11 +89,7 @@ func (s *Stacks) Mapped(t *ptrace.Task, start, end uint64) {
 // Stopped records where a call was made whose thread stands still: before it is made, or when it has
 // failed.
 func (s *Stacks) Stopped(t *ptrace.Task, r *agent.Record) {
-	if second := r.End / 1e9; second != s.second {
-		s.second, s.in = second, 0
-	}
-	if s.in++; s.in > stacksPerSecond {
-		s.left++
+	if !s.room(r.End) {
 		return
 	}
 	regs, err := t.Regs()
@@ -103,14 +100,54 @@ func (s *Stacks) Stopped(t *ptrace.Task, r *agent.Record) {
 	if s.native {
 		list = Merge(s.callers(t, regs, r), list, entries, s.Interpreter(t.PID))
 	}
-	if len(list) == 0 {
-		return // a thread without Python
-	}
 	const after = 1 // ns: it happens in the call
-	ev := traces.Event{Kind: traces.KindStack, PID: int32(t.PID), TID: int32(t.TID), Time: s.recorder.Time(r.Begin) + after, FD: -1, Name: r.Hook.Name}
+	when := s.recorder.Time(r.Begin) + after
 	if r.Kind == agent.KindReturn {
-		ev.Time = s.recorder.Time(r.End)
+		when = s.recorder.Time(r.End)
 	}
+	s.emit(t, r.Hook.Name, when, list)
+}
+
+// Entered records where a system call was made that a thread has just entered.
+func (s *Stacks) Entered(t *ptrace.Task, call string, when int64) {
+	if !s.room(when) {
+		return
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return // it has ended
+	}
+	list, entries := s.Frames(t.PID, t, regs.FSBase())
+	if s.native {
+		walk := func() []traces.StackFrame { return s.Walk(t, unwind.RegsOf(regs), (*unwind.Process).Walk) }
+		native := walk()
+		if slices.ContainsFunc(native, func(f traces.StackFrame) bool { return f.File == "" }) { // of what may be mapped since
+			s.Forget()
+			native = walk()
+		}
+		list = Merge(native, list, entries, s.Interpreter(t.PID))
+	}
+	s.emit(t, call, when, list)
+}
+
+// room reports whether another stack may be recorded.
+func (s *Stacks) room(when int64) bool {
+	if second := when / 1e9; second != s.second {
+		s.second, s.in = second, 0
+	}
+	if s.in++; s.in > stacksPerSecond {
+		s.left++
+		return false
+	}
+	return true
+}
+
+// emit records a stack, if there is one: a thread may have no Python.
+func (s *Stacks) emit(t *ptrace.Task, call string, when int64, list []traces.StackFrame) {
+	if len(list) == 0 {
+		return
+	}
+	ev := traces.Event{Kind: traces.KindStack, PID: int32(t.PID), TID: int32(t.TID), Time: when, FD: -1, Name: call}
 	ev.SetStack(list)
 	s.recorder.Emit(&ev)
 }

@@ -21,6 +21,7 @@ import (
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
+	"nvtrace/ptrace"
 	"nvtrace/ptrace/unwind"
 )
 
@@ -150,6 +151,7 @@ func (f *ScriptFlags) Load(e *cli.Env) (err error) {
 		}
 		name, text = f.file, string(b)+"\n"+text
 	}
+	params.Start = ptrace.Now()
 	if f.Program, err = script.CompileWith(name, text, params); err != nil {
 		return err
 	}
@@ -210,6 +212,9 @@ func (f *ScriptFlags) Begin() (settings []object.Setting, err error) {
 func wantedLibraries(p *script.Program) (libs api.Selection, err error) {
 	if len(p.Wants("launch")) > 0 {
 		libs = libs.With(api.Driver)
+	}
+	if p.Ranges() {
+		libs = libs.With(api.NVTX)
 	}
 	for _, glob := range append(p.Wants("api"), p.Wants("apiret")...) {
 		var all []string
@@ -331,6 +336,9 @@ func (f *ScriptFlags) StacksAt() []string {
 	}
 	return f.Program.StacksAt()
 }
+
+// AtIoctls reports whether ioctls are to be recorded with their stacks.
+func (f *ScriptFlags) AtIoctls() bool { return f.Program != nil && f.Program.StacksAtIoctls() }
 
 // Native reports whether these stacks are to have functions of machine code.
 func (f *ScriptFlags) Native() bool { return f.Program != nil && f.Program.NativeStacks() }

@@ -78,6 +78,9 @@ func (s *tracing) setUp(command []string) (err error) {
 	if f.recorded().Has(api.NVTX) && f.pid() == 0 {
 		s.takeRanges()
 	}
+	if p := f.attach.scripts.Program; p != nil && p.Ranges() && f.pid() != 0 {
+		return errors.New("nvtx: NVTX ranges are recorded of programs that nvtrace starts, not of one that runs already")
+	}
 	if f.attach.kernelProbes() && (s.sim == nil || f.sim.probes.driver) {
 		if f.onDeath == deathLive {
 			return errors.New("--attach and --gpu-times=probe have the program call its driver, and would leave it in the midst of that if nvtrace were killed; leave --on-tracer-death=live out")
@@ -105,6 +108,12 @@ func (s *tracing) takeRanges() {
 // extend says what is recorded: ioctls, and what flags ask for beside them.
 func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	s.recorder.Store(r)
+	wanted := s.f.stacks
+	at := stacks.New(r, wanted.given() || s.f.attach.scripts.Native())
+	atIoctls := s.f.attach.scripts.AtIoctls()
+	if atIoctls {
+		s.ioctls.Fast, s.ioctls.Entered = ioctls.FastOff, at.Entered
+	}
 	list := []record.Extension{ioctls.New(r, &s.ioctls).Extension()}
 	s.shim.noteTo(r)
 	o := &calls.Options{
@@ -137,13 +146,13 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		h := lookout.New(r, &lookout.Options{Hang: time.Duration(s.f.hang), Look: new(look.Processes).LookFor, Busy: look.Busy, Sentences: look.Sentences})
 		list = append(list, record.Extension{Rules: h.Rules(), Handler: h, Finish: h.Finish})
 	}
-	wanted := s.f.stacks
-	at := stacks.New(r, wanted.given() || s.f.attach.scripts.Native())
 	for _, name := range s.f.attach.scripts.StacksAt() {
 		wanted.list = append(slices.Clip(wanted.list), stackRule{what: name, each: true})
 	}
 	if wanted.given() {
 		o.Stops, o.OnStop, o.Mapped = wanted.wants, at.Stopped, at.Mapped
+	}
+	if wanted.given() || atIoctls {
 		list = append(list, record.Extension{Handler: at, Finish: at.Finish})
 	}
 	if o.Libraries != 0 {

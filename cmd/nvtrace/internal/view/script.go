@@ -25,14 +25,17 @@ type hostScript struct {
 	images, memory            bool
 	places                    []string // that probes are at
 	show                      func(text string)
-	Shown                     func([]script.Shown) // takes all in place of show; nil: show does
-	programs                  map[int32]string     // that processes run
-	ranks                     map[int32]int        // of processes, as far as they were looked up; nil: of a recording
-	rank                      int                  // of processes of a recording
-	stacks                    map[int32]calledFrom // of threads
-	launches                  map[launching]string // the kernels
-	last                      int64                // when the latest event was
-	came                      time.Time            // when it came here
+	Shown                     func([]script.Shown)    // takes all in place of show; nil: show does
+	programs                  map[int32]string        // that processes run
+	ranks                     map[int32]int           // of processes, as far as they were looked up; nil: of a recording
+	rank                      int                     // of processes of a recording
+	stacks                    map[int32]calledFrom    // of threads
+	launches                  map[launching]string    // the kernels
+	atLaunch                  bool                    // stacks are asked for there
+	waiting                   map[int32]*script.Event // launches of threads whose stacks are to come
+	ranges                    map[int32][]string      // NVTX ranges of threads, the innermost last; nil: nobody asks
+	last                      int64                   // when the latest event was
+	came                      time.Time               // when it came here
 	name, sub                 []byte
 }
 
@@ -41,6 +44,11 @@ type hostScript struct {
 func newHostScript(p *script.Program, of *traces.Header, show func(text string)) *hostScript {
 	wants := func(kind string) bool { return len(p.Wants(kind)) > 0 }
 	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), memory: p.OfMemory(), places: p.HostPlaces(), show: show, programs: make(map[int32]string), ranks: make(map[int32]int), rank: ranks.Unknown, stacks: make(map[int32]calledFrom), launches: make(map[launching]string)}
+	h.atLaunch = slices.ContainsFunc(p.StacksAt(), func(at string) bool { return strings.HasPrefix(at, "launch:") })
+	h.waiting = make(map[int32]*script.Event)
+	if p.Ranges() {
+		h.ranges = make(map[int32][]string)
+	}
 	if of != nil {
 		h.ranks = nil
 		h.rank = ranks.Of(of.Rank).Rank
@@ -77,16 +85,29 @@ func (h *hostScript) Observe(e *observe.Event) {
 		h.ended(ev.Child, ev.Child) // of which the end was not seen
 		keep(h.programs, ev.Child, h.programs[ev.PID])
 	case ev.Kind == traces.KindExit:
+		h.launched(ev.TID, nil)
 		h.ended(ev.PID, ev.TID)
 		return
+	case ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn:
+		h.launched(ev.TID, nil) // its stack was not recorded
+	}
+	if e.Frame != nil && ev.Kind == traces.KindCall {
+		h.inRange(ev, e.Frame)
 	}
 	x := script.Event{PID: ev.PID, TID: ev.TID, Rank: h.rankOf(ev.PID), Comm: h.programs[ev.PID], Time: ev.Time, Duration: ev.Dur, Ret: ev.Ret}
+	if open := h.ranges[ev.TID]; len(open) > 0 {
+		x.NVTX = open[len(open)-1]
+	}
 	switch f := e.Frame; {
 	case ev.Kind == traces.KindIoctl && h.ioctls:
 		h.name = c.AppendName(h.name[:0])
 		h.sub = c.AppendSub(h.sub[:0], d.ABI(ev.PID))
 		x.Kind, x.Name, x.Sub, x.Device = "ioctl", string(h.name), string(h.sub), d.FDName(ev.PID, ev.FD)
 		x.Status, x.Failed = c.StatusName(), c.Failed()
+		if from, ok := h.stacks[ev.TID]; ok && from.function == "ioctl" {
+			x.PyStack, x.UStack = from.python, from.native
+			delete(h.stacks, ev.TID)
+		}
 		h.put(h.runner.Event(&x))
 	case ev.Kind == traces.KindCall && f != nil && (h.calls || h.runs || h.rets):
 		x.Kind, x.Name, x.Library, x.Args = "api", f.Name, f.LibraryName(), f.Args
@@ -101,15 +122,23 @@ func (h *hostScript) Observe(e *observe.Event) {
 		if ok && h.runs && (f.Module.Library != api.Runtime || f.Alone()) {
 			x.Kind, x.Kernel, x.Stream = "launch", kernel, stream
 			x.Grid, x.Block = f.Shape(ev)
+			if h.atLaunch && len(h.waiting) < maxKept {
+				h.waiting[ev.TID] = &x
+				break
+			}
 			h.put(h.runner.Event(&x))
 		}
 	case ev.Kind == traces.KindImage && ev.Image != nil && h.images:
 		x.Kind, x.Name, x.Library = "image", ev.Name, ev.Path
 		x.Format, x.Size, x.File = ev.Image.Format, ev.Image.Size, ev.Image.File
 		h.put(h.runner.Event(&x))
-	case ev.Kind == traces.KindStack && (h.rets || h.memory):
+	case ev.Kind == traces.KindStack && (h.rets || h.memory || h.ioctls || h.atLaunch) && ev.Flags&traces.FlagUnfinished == 0:
 		frames := ev.Stack()
-		keep(h.stacks, ev.TID, calledFrom{ev.Name, pythonText(frames), nativeText(frames)})
+		from := calledFrom{ev.Name, pythonText(frames), nativeText(frames)}
+		keep(h.stacks, ev.TID, from)
+		if x := h.waiting[ev.TID]; x != nil && x.Name == ev.Name {
+			h.launched(ev.TID, &from)
+		}
 	case ev.Kind == traces.KindReturn && f != nil && (h.rets || h.memory):
 		if from, ok := h.stacks[ev.TID]; ok && from.function == f.Name {
 			x.PyStack, x.UStack = from.python, from.native
@@ -135,6 +164,35 @@ func (h *hostScript) Observe(e *observe.Event) {
 	}
 }
 
+// launched runs the probes on a launch that has waited for its stack; nil: that was not recorded.
+func (h *hostScript) launched(tid int32, from *calledFrom) {
+	x := h.waiting[tid]
+	if x == nil {
+		return
+	}
+	delete(h.waiting, tid)
+	if from != nil {
+		x.PyStack, x.UStack = from.python, from.native
+	}
+	h.put(h.runner.Event(x))
+}
+
+// inRange follows the NVTX ranges that a thread opens and closes.
+func (h *hostScript) inRange(ev *traces.Event, f *api.Frame) {
+	if h.ranges == nil || f.Module.Library != api.NVTX {
+		return
+	}
+	const deepest = 1 << 10 // more are a mistake of the program's
+	open, known := h.ranges[ev.TID]
+	switch {
+	case f.Name == "nvtxRangePush" && len(open) < deepest && (known || len(h.ranges) < maxKept):
+		message, _ := f.Text("message", ev)
+		h.ranges[ev.TID] = append(open, message)
+	case f.Name == "nvtxRangePop" && len(open) > 0:
+		h.ranges[ev.TID] = open[:len(open)-1]
+	}
+}
+
 // maxKept bounds what is known of threads and processes: a recording may lack their ends.
 const maxKept = 1 << 14
 
@@ -148,6 +206,7 @@ func keep[T any](m map[int32]T, id int32, v T) {
 // ended forgets a thread, and its process where that has ended with it: others may get their ids.
 func (h *hostScript) ended(pid, tid int32) {
 	delete(h.stacks, tid)
+	delete(h.ranges, tid)
 	maps.DeleteFunc(h.launches, func(l launching, _ string) bool { return l.tid == tid })
 	if tid == pid {
 		delete(h.programs, pid)
@@ -197,6 +256,9 @@ func (h *hostScript) Tick(now time.Time) {
 func (h *hostScript) Finish(notice func(string)) {
 	if h.ranks != nil { // what runs may have been silent for a while
 		h.Tick(time.Now())
+	}
+	for _, tid := range slices.Sorted(maps.Keys(h.waiting)) {
+		h.launched(tid, nil)
 	}
 	h.put(h.runner.End())
 	if h.runner.Ran() {
