@@ -96,7 +96,7 @@ func fatbinList(e *cli.Env, args []string) int {
 		return e.Fail(cli.ExitUsage, "%v", err)
 	}
 	if fs.NArg() == 0 {
-		return e.Fail(cli.ExitUsage, "fatbin ls wants a file")
+		return e.Fail(cli.ExitUsage, "fatbin ls wants a file: nvtrace fatbin ls FILE, an executable or library with GPU code")
 	}
 	status := cli.ExitOK
 	reports := []*fatbinReport{}

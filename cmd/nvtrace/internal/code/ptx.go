@@ -83,7 +83,7 @@ func ptxEach(e *cli.Env, name string, args []string, f func(*ptx.File, *ptxOptio
 		return status
 	}
 	if len(paths) == 0 {
-		return e.Fail(cli.ExitUsage, "ptx %s wants a file", name)
+		return e.Fail(cli.ExitUsage, "ptx %s wants a file: nvtrace ptx %s FILE.ptx, or - for stdin", name, name)
 	}
 	for _, path := range paths {
 		file, err := parsePTX(e, path)

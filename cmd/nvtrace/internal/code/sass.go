@@ -95,7 +95,7 @@ func (s *sassRun) run(args []string, show func(*sassCode) error) int {
 		return s.e.Fail(cli.ExitUsage, "--kernel %s: %v", s.kernel, err)
 	}
 	if fs.NArg() == 0 {
-		return s.e.Fail(cli.ExitUsage, "sass %s wants a file", s.verb)
+		return s.e.Fail(cli.ExitUsage, "sass %s wants a file: nvtrace sass %s FILE, a cubin, or an executable or library with GPU code", s.verb, s.verb)
 	}
 	s.out = bufio.NewWriter(s.e.Stdout)
 	s.why, s.foreign = make(map[sass.Reason]int), make(map[sass.Arch]int)

@@ -45,7 +45,7 @@ func pidWords(e *cli.Env, verb string, pids *cli.PIDList, words, command []strin
 	}
 	for _, w := range words {
 		if err := pids.Set(w); err != nil {
-			return e.Fail(cli.ExitUsage, "%s wants process ids, and %q is none", verb, w), false
+			return e.Fail(cli.ExitUsage, "%s wants process ids, and %q is none; pgrep -f finds a program's, nvtrace ps those that have a GPU", verb, w), false
 		}
 	}
 	return cli.ExitOK, true

@@ -103,7 +103,7 @@ func CtlVerb(e *cli.Env, args, command []string) int {
 	}
 	pid, err := strconv.Atoi(words[0])
 	if err != nil || pid <= 0 {
-		return e.Fail(cli.ExitUsage, "ctl: %q is no process id", words[0])
+		return e.Fail(cli.ExitUsage, "ctl: %q is no process id: nvtrace ctl PID start", words[0])
 	}
 	line := strings.Join(words[1:], " ")
 	switch {

@@ -28,7 +28,7 @@ func AllowlistVerb(e *cli.Env, args, command []string) int {
 		return status
 	}
 	if len(names) == 0 || command != nil {
-		return e.Fail(cli.ExitUsage, "allowlist wants recordings")
+		return e.Fail(cli.ExitUsage, "allowlist wants recordings: nvtrace allowlist run.nvt...")
 	}
 	if !slices.Contains([]string{"text", "json", "seccomp", "nvproxy"}, format) {
 		return e.Fail(cli.ExitUsage, "--format=%s: want text, json, seccomp or nvproxy", format)
@@ -114,7 +114,7 @@ func CheckVerb(e *cli.Env, args, command []string) int {
 		return status
 	}
 	if len(names) == 0 || command != nil || file == "" {
-		return e.Fail(cli.ExitUsage, "check wants --allow FILE and recordings")
+		return e.Fail(cli.ExitUsage, "check wants --allow FILE and recordings: nvtrace allowlist good.nvt > FILE, then nvtrace check --allow FILE run.nvt")
 	}
 	list, err := readList(e, file)
 	if err != nil {

@@ -52,7 +52,7 @@ func DiffVerb(e *cli.Env, args, command []string) int {
 		return status
 	}
 	if len(names) != 2 || command != nil {
-		return e.Fail(cli.ExitUsage, "diff wants two recordings")
+		return e.Fail(cli.ExitUsage, "diff wants two recordings: nvtrace diff a.nvt b.nvt")
 	}
 	if o.Window < -1 || o.Window > 10_000 {
 		return e.Fail(cli.ExitUsage, "--window %d: want 1 to 10000, or -1", o.Window)
