@@ -30,6 +30,9 @@ type CallCount struct {
 	Counted uint64 `json:"counted,omitempty"`
 	// Buckets are the counted calls by time: below 32 ns, below 64 ns, …
 	Buckets []uint64 `json:"buckets,omitempty"`
+
+	module  Library
+	purpose Purpose
 }
 
 // Report is a Summary's result.
@@ -140,7 +143,7 @@ func (s *Summary) search(f *Frame) *CallCount {
 				return c
 			}
 		}
-		c = &CallCount{Library: strings.Clone(k.library), Name: strings.Clone(k.name)}
+		c = &CallCount{Library: strings.Clone(k.library), Name: strings.Clone(k.name), module: f.Module.Library, purpose: purposeOf(f.Module, k.name)}
 		s.counts[countKey{c.Library, c.Name}] = c
 	}
 	return c
@@ -177,6 +180,22 @@ func (s *Summary) end(f *Frame, ev *traces.Event) {
 	if f.Parent == nil {
 		s.report.Time += dur
 	}
+}
+
+// Made returns how many calls were made for a purpose: those of the driver, which the runtime's lead
+// to, or those of the runtime where there are none.
+func (r *Report) Made(p Purpose) uint64 {
+	var n [2]uint64
+	for i := range r.Functions {
+		switch c := &r.Functions[i]; {
+		case c.purpose != p:
+		case c.module == Driver:
+			n[0] += c.Calls
+		case c.module == Runtime:
+			n[1] += c.Calls
+		}
+	}
+	return cmp.Or(n[0], n[1])
 }
 
 // Report returns what was counted so far: of calls, those that have ended.

@@ -249,11 +249,14 @@ func TestSummary(t *testing.T) {
 	add(ret(a, 500, 2))
 	r := s.Report()
 	want := Report{Calls: 3, Failed: 3, Time: 500, Ioctls: 1, IoctlTime: 50, Functions: []CallCount{
-		{Library: "runtime", Name: "cudaMalloc", Calls: 1, Failed: 1, Total: 500, Self: 200, Max: 500, Ioctls: 1, IoctlTime: 50},
-		{Library: "driver", Name: "cuMemAlloc_v2", Calls: 2, Failed: 2, Total: 300, Self: 240, Max: 300, Ioctls: 1, IoctlTime: 50},
+		{Library: "runtime", Name: "cudaMalloc", Calls: 1, Failed: 1, Total: 500, Self: 200, Max: 500, Ioctls: 1, IoctlTime: 50, module: Runtime, purpose: Allocating},
+		{Library: "driver", Name: "cuMemAlloc_v2", Calls: 2, Failed: 2, Total: 300, Self: 240, Max: 300, Ioctls: 1, IoctlTime: 50, module: Driver, purpose: Allocating},
 	}}
 	if fmt.Sprint(*r) != fmt.Sprint(want) {
 		t.Errorf("got  %+v\nwant %+v", *r, want)
+	}
+	if n := r.Made(Allocating); n != 2 {
+		t.Errorf("%d calls allocate, want those of the driver alone", n)
 	}
 }
 

@@ -10,7 +10,7 @@ Examples:
 
 // RunGroups are the flags of tracing a program, by what they are about.
 var RunGroups = []flagGroup{
-	{"Output", []string{"ioctl-log", "api", "gpu-times", "stacks", "env", "summary", "stat", "top", "json", "q", "t", "r", "T", "x", "z", "handles", "w", "s", "color"}},
+	{"Output", []string{"ioctl-log", "api", "gpu-times", "stacks", "env", "summary", "stat", "forecast", "top", "json", "q", "t", "r", "T", "x", "z", "handles", "w", "s", "color"}},
 	{"Selection", []string{"e"}},
 	{"Recording", []string{
 		"o", "rotate", "flight", "hang", "quiet-success", "baseline", "overflow", "buffer", "delay", "duration", "start-on", "ranks", "p", "all-gpu-processes", "modules", "modules-limit", "modules-watch", "interpose", "counts", "munmap", "fast", "seccomp", "orphans", "on-tracer-death",

@@ -49,6 +49,7 @@ type runFlags struct {
 	delay          time.Duration
 	startOn        startFlag
 	duration       time.Duration
+	forecast       bool
 	Set            *flag.FlagSet
 }
 
@@ -58,6 +59,7 @@ func NewFlags(e *cli.Env) *runFlags {
 	f.Set.Var(&f.log, "ioctl-log", "print each device call, to stderr or with =`FILE` to a file")
 	f.Set.BoolVar(&f.summary, "summary", false, "print the summary also with --ioctl-log")
 	f.Set.Var(&f.stat, "stat", "count launches, copies, allocations, waits and failures, and print them at the end; =`csv`: as comma-separated values; with --json as JSON in place of the summary")
+	f.Set.BoolVar(&f.forecast, "forecast", false, "count library calls, and say at the end what each way of recording would cost; with -p of 2 s, or of --duration")
 	f.Set.BoolVar(&f.top, "top", false, "show each second what processes do: a table in full screen with -p or where stdout is redirected, else a line")
 	f.Set.BoolVar(&f.quiet, "q", false, "print no summary")
 	f.Set.Var(&f.json, "json", "print the summary as JSON, to stderr or with =`FILE` to a file")
@@ -119,6 +121,9 @@ func (f *runFlags) idle() (err error) {
 
 // implied checks what belongs to calls that are recorded: times of GPUs, and stacks.
 func (f *runFlags) implied() error {
+	if err := f.forecasts(); err != nil {
+		return err
+	}
 	switch f.gpuTimes {
 	case "off", "auto", "events":
 	case timesByTracker, timesByBoth:
@@ -147,6 +152,23 @@ func (f *runFlags) implied() error {
 		return f.api.Set("")
 	}
 	return nil
+}
+
+// forecasts has calls counted for a forecast.
+func (f *runFlags) forecasts() error {
+	if !f.forecast {
+		return nil
+	}
+	if f.stat.Given || f.top || f.attach.any() || f.attach.scripts.Given() || f.gpuTimes != "off" {
+		return errors.New("--forecast counts calls and nothing else: leave --stat, --top, --gpu-times and programs out")
+	}
+	if f.pid() != 0 && f.duration == 0 {
+		f.duration = 2 * time.Second
+	}
+	if f.api.Given || f.api.None {
+		return errors.New("--forecast counts the calls of all libraries: leave --api out")
+	}
+	return f.api.Set("count")
 }
 
 // timesByProbe is the value of --gpu-times by which kernels are timed by probes.

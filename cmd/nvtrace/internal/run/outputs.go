@@ -52,7 +52,7 @@ func newOutputs(e *cli.Env, f *runFlags, args []string, h *traces.Header) (*outp
 	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}, args: args}
 	o.log = view.NewSink(ioctl.NewDecoder(h), e)
 	o.log.Live, o.log.Filter, o.log.Errs = true, filter, view.Once{E: e, What: "log: ", Live: true}
-	if !f.printsLines() && !f.quiet || f.summary || f.json.Given || f.stat.Given || f.top {
+	if !f.printsLines() && !f.quiet || f.summary || f.json.Given || f.stat.Given || f.top || f.forecast {
 		o.log.Summarise(h)
 	}
 	if f.env {
@@ -91,7 +91,7 @@ func (f *runFlags) fullScreen(e *cli.Env) *os.File {
 // printsLines reports whether calls are shown as they happen. Library calls are, unless
 // something else was asked for.
 func (f *runFlags) printsLines() bool {
-	return f.log.Given || f.api.Given && !f.summary && !f.json.Given && f.out == ""
+	return f.log.Given || f.api.Given && !f.summary && !f.json.Given && f.out == "" && !f.forecast
 }
 
 // open opens the files, when the program has begun: only now what was in them may go.
@@ -289,7 +289,10 @@ func (o *outputs) conclude() {
 		o.log.Script.Finish(o.log.Notice)
 	}
 	var err error
-	if o.f.stat.Given {
+	switch {
+	case o.f.forecast:
+		err = o.writeForecast()
+	case o.f.stat.Given:
 		err = o.writeStat()
 	}
 	if o.log.Totals != nil {
@@ -327,6 +330,15 @@ func (o *outputs) writeStat() error {
 	return s.Text(o.e.Stderr)
 }
 
+// writeForecast prints what recording would cost.
+func (o *outputs) writeForecast() error {
+	f := o.log.Forecast(o.header.Argv)
+	if o.f.json.Given {
+		return o.e.WriteJSON(o.e.Stderr, o.names.json, f)
+	}
+	return f.Text(o.e.Stderr)
+}
+
 // lacks says what a simulated GPU lacks that all probes of a program on the host are at, "" if nothing.
 func (o *outputs) lacks() string {
 	f := o.f
@@ -349,7 +361,7 @@ func OnlyIoctls(p *script.Program) bool {
 func (o *outputs) simulated() string {
 	f := o.f
 	switch {
-	case f.json.Given && (f.stat.Given || f.json.Value == ""), f.stat.Value == "csv": // which is for a program
+	case f.json.Given && (f.stat.Given || f.forecast || f.json.Value == ""), f.stat.Value == "csv": // which is for a program
 		return ""
 	case o.used || f.pid() != 0 || f.sim.no || f.sim.chosen(f.attach.any()) || o.e.Devices != nil || HasDriver():
 		return ""
@@ -387,6 +399,8 @@ func typed(args, flags []string) []string {
 		words = []string{"stat"}
 	case cut("--stat=csv", "-q"):
 		words = []string{"stat", "--csv"}
+	case cut("--forecast", "-q"):
+		words = []string{"stat", "--forecast"}
 	case cut("--top", "-q"):
 		words = []string{"top"}
 	}
@@ -401,7 +415,7 @@ func (o *outputs) layout() *view.Layout {
 }
 
 func (o *outputs) summarise() error {
-	if o.f.quiet && !o.f.json.Given || o.f.stat.Given && o.f.json.Given {
+	if o.f.quiet && !o.f.json.Given || (o.f.stat.Given || o.f.forecast) && o.f.json.Given {
 		return nil
 	}
 	report := o.log.Totals.Summary.Report()

@@ -25,6 +25,7 @@ import (
 type statFlags struct {
 	repeat   int
 	interval time.Duration
+	forecast bool
 	view.StatFormat
 	set *flag.FlagSet
 }
@@ -34,6 +35,7 @@ func newStatFlags(e *cli.Env) *statFlags {
 	f.set.IntVar(&f.repeat, "repeat", 1, "run the command `N` times, and print means and their standard errors; also -r N")
 	f.set.DurationVar(&f.interval, "interval", 0, "print what was counted every `TIME`, too, such as 1s; also -I TIME")
 	f.set.Var(&f.JSON, "json", "print as JSON, of a recording to stdout, of a run to stderr, or with =`FILE` to a file")
+	f.set.BoolVar(&f.forecast, "forecast", false, "count library calls, and say what each way of recording would cost; of a PID for 2 s, or --duration")
 	f.set.BoolVar(&f.CSV, "csv", false, "print comma-separated values")
 	return f
 }
@@ -55,10 +57,16 @@ func StatVerb(e *cli.Env, args, command []string) int {
 	if err != nil {
 		return e.Fail(cli.ExitFailed, "stat: %v", err)
 	}
-	if f.repeat > 1 {
+	switch {
+	case f.forecast && (f.repeat > 1 || f.interval > 0 || f.CSV):
+		return e.Fail(cli.ExitUsage, "stat: --forecast is without --repeat, --interval and --csv")
+	case f.repeat > 1:
 		return f.runs(e, rest, command)
 	}
 	own := []string{"--stat", "-q"}
+	if f.forecast {
+		own[0] = "--forecast"
+	}
 	if f.CSV {
 		own[0] = "--stat=csv"
 	}
@@ -88,7 +96,7 @@ func (f *statFlags) recording(e *cli.Env, args []string) int {
 	case f.JSON.Given && f.CSV:
 		return e.Fail(cli.ExitUsage, "stat: --json and --csv exclude each other")
 	}
-	return view.StatOf(e, &rf, &f.StatFormat, name)
+	return view.StatOf(e, &rf, &f.StatFormat, f.forecast, name)
 }
 
 // take takes stat's own flags out of a command line, whose other flags are those of a run.

@@ -20,8 +20,8 @@ type StatFormat struct {
 	CSV  bool
 }
 
-// StatOf prints the counters of a recording.
-func StatOf(e *cli.Env, rf *cli.ReadFlags, f *StatFormat, name string) int {
+// StatOf prints the counters of a recording, or what it says recording would cost.
+func StatOf(e *cli.Env, rf *cli.ReadFlags, f *StatFormat, forecast bool, name string) int {
 	r, d, err := rf.Open(e, name)
 	if err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
@@ -32,6 +32,10 @@ func StatOf(e *cli.Env, rf *cli.ReadFlags, f *StatFormat, name string) int {
 	sink.Count()
 	damage := e.Each(r, name, e.Notice, sink.Event)
 	sink.Finish()
+	if forecast {
+		s := sink.Forecast(r.Header.Argv)
+		return e.Answer(&f.JSON, damage, s, func() error { return s.Text(e.Stdout) })
+	}
 	s := sink.Stat(r.Header.Argv)
 	return e.Answer(&f.JSON, damage, s, func() error {
 		if f.CSV {
