@@ -75,9 +75,10 @@ nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/examples/rmlaunch    < nvtrace/fatbin nvtrace/rm nvtrace/rm/channel
 nvtrace/examples/events      < nvtrace/nvattach nvtrace/nvattach/hostrun nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx/bpf
 nvtrace/bench/recording      < nvtrace/internal/testrec nvtrace/traces
-nvtrace/cmd/nvtrace/internal/export < nvtrace/cmd/nvtrace/internal/observe nvtrace/ioctl nvtrace/nvattach/api nvtrace/nvattach/nccl nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
+nvtrace/cmd/nvtrace/internal/export < nvtrace/cmd/nvtrace/internal/observe nvtrace/cmd/nvtrace/internal/traits nvtrace/ioctl nvtrace/nvattach/api nvtrace/nvattach/nccl nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
 nvtrace/nvattach/nccl        < nvtrace/nvattach/api nvtrace/traces
-nvtrace/cmd/nvtrace/internal/fleet < nvtrace/cmd/nvtrace/internal/observe nvtrace/cmd/nvtrace/internal/traits nvtrace/nvattach/nccl nvtrace/traces nvtrace/traces/escape nvtrace/traces/ranks
+nvtrace/cmd/nvtrace/internal/parquet < github.com/klauspost/compress/zstd
+nvtrace/cmd/nvtrace/internal/fleet < nvtrace/cmd/nvtrace/internal/observe nvtrace/cmd/nvtrace/internal/parquet nvtrace/cmd/nvtrace/internal/traits nvtrace/nvattach/nccl nvtrace/traces nvtrace/traces/escape nvtrace/traces/ranks
 nvtrace/cmd/nvtrace/internal/ras <
 nvtrace/cmd/nvtrace/internal/units <
 nvtrace/cmd/nvtrace/internal/traits < nvtrace/cmd/nvtrace/internal/observe nvtrace/nvattach/api nvtrace/traces nvtrace/traces/ranks

@@ -7,6 +7,7 @@ package nccl
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"slices"
 	"strings"
 
 	"nvtrace/nvattach/api"
@@ -75,6 +76,12 @@ func (o *Op) RedName() string {
 	}
 	return redNames[o.Red]
 }
+
+// TypeNamed is the type that has a name, -1 for none that is known.
+func TypeNamed(name string) int8 { return int8(slices.Index(typeNames[:], name)) }
+
+// RedNamed is the reduction that has a name, likewise.
+func RedNamed(name string) int32 { return int32(slices.Index(redNames[:], name)) }
 
 // Bytes is how much this rank gives, or gets where it gives nothing; 0 where the type's size is not known.
 func (o *Op) Bytes() uint64 {

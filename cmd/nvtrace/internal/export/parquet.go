@@ -85,7 +85,9 @@ func maybeTexts[T any](name string, f func(*T) string) column[T] {
 
 // table writes rows to a Parquet file.
 type table[T any] struct {
-	w       io.Writer
+	name    string
+	open    func(name string) (io.Writer, error)
+	w       io.Writer // nil: there is no file yet
 	columns []column[T]
 	before  func(a, b *T) int // the order of rows; nil: as they come
 	rows    []T               // that wait
@@ -107,10 +109,18 @@ type table[T any] struct {
 	err     error
 }
 
-func newTable[T any](w io.Writer, enc *zstd.Encoder, columns []column[T], before func(a, b *T) int) *table[T] {
-	t := &table[T]{w: w, columns: columns, before: before, enc: enc}
-	t.write([]byte("PAR1"))
-	return t
+func newTable[T any](name string, open func(name string) (io.Writer, error), enc *zstd.Encoder, columns []column[T], before func(a, b *T) int) *table[T] {
+	return &table[T]{name: name, open: open, columns: columns, before: before, enc: enc}
+}
+
+// begin makes the file, if there is none.
+func (t *table[T]) begin() error {
+	if t.w == nil && t.err == nil {
+		if t.w, t.err = t.open(t.name); t.err == nil {
+			t.write([]byte("PAR1"))
+		}
+	}
+	return t.err
 }
 
 func (t *table[T]) write(b []byte) {
@@ -136,7 +146,7 @@ func (t *table[T]) add(row *T, text int) {
 func (t *table[T]) flush() {
 	t.wait()
 	t.text = 0
-	if len(t.rows) == 0 || t.err != nil {
+	if len(t.rows) == 0 || t.begin() != nil {
 		t.rows = t.rows[:0]
 		return
 	}
@@ -350,10 +360,26 @@ func (t *table[T]) writePage(kind int64, values int, b []byte, encoding int64) i
 	return int64(len(h.b) + len(b))
 }
 
+// end writes the rest, and the footer, and is then as at the beginning. It does not close the writer. Where there are no
+// rows it makes no file.
+func (t *table[T]) end() error {
+	t.flush()
+	t.wait()
+	if t.w == nil {
+		return t.err
+	}
+	err := t.close()
+	t.w, t.at, t.total, t.groups, t.ngroups = nil, 0, 0, t.groups[:0], 0
+	return err
+}
+
 // close writes the rest, and the footer. It does not close the writer.
 func (t *table[T]) close() error {
 	t.flush()
 	t.wait()
+	if err := t.begin(); err != nil {
+		return err
+	}
 	f := thrift{}
 	f.open()
 	f.i32(1, 1) // version

@@ -44,6 +44,7 @@ func TestSchemaOfTables(t *testing.T) {
 		"api": columnNames(callRowColumns), "stacks": columnNames(stackRowColumns), "kernels": columnNames(kernelRowColumns), "gpu": columnNames(gpuRowColumns),
 		"ioctls": columnNames(ioctlRowColumns), "events": columnNames(eventRowColumns), "images": columnNames(imageRowColumns), "memory": columnNames(memoryRowColumns),
 		"failures": columnNames(failureRowColumns), "runs": columnNames(runRowColumns), "collectives": columnNames(collectiveRowColumns),
+		"communicators": columnNames(commRowColumns), "facts": columnNames(factRowColumns), "histograms": columnNames(histogramRowColumns),
 	}
 	if len(rows) != len(tables) {
 		t.Errorf("the page has %d tables, the code %d", len(rows), len(tables))

@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"nvtrace/cmd/nvtrace/internal/observe"
+	"nvtrace/cmd/nvtrace/internal/traits"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/nccl"
@@ -194,6 +195,9 @@ type (
 		lost      int64
 		gaps      int64
 		complete  bool
+		part      int32
+		timed     bool
+		state     traits.State
 	}
 )
 
@@ -378,13 +382,19 @@ var runRowColumns = []column[runRow]{
 	int64s("lost", func(r *runRow) int64 { return r.lost }),
 	int64s("gaps", func(r *runRow) int64 { return r.gaps }),
 	bools("complete", func(r *runRow) bool { return r.complete }),
+	int32s("part", func(r *runRow) int32 { return r.part }),
+	bools("gpu_times", func(r *runRow) bool { return r.timed }),
+	maybeTexts("doing", func(r *runRow) string { return r.state.Doing }),
+	times("doing_since", func(r *runRow) int64 { return r.state.Since }),
+	maybeTexts("exit", func(r *runRow) string { return r.state.Exit }),
+	int64s("exited", func(r *runRow) int64 { return r.state.Exited }),
 }
 
 // memoryNames are the quantities in table memory.
 var memoryNames = [quantities]string{"vidmem", "sysmem", "fabric", "mapped", "objects"}
 
 // tableNames are the tables that [Tables] writes.
-var tableNames = [...]string{"events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs", "gpu", "stacks", "collectives"}
+var tableNames = [...]string{"events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs", "gpu", "stacks", "collectives", "communicators", "facts", "histograms"}
 
 // Tables writes a recording as tables in Parquet files. It is for one goroutine.
 type Tables struct {
@@ -404,7 +414,13 @@ type Tables struct {
 	gpu         *table[gpuRow]
 	stacks      *table[stackRow]
 	collectives *table[collectiveRow]
-	follow      *nccl.Follower
+	comms       *table[commRow]
+	facts       *table[factRow]
+	histograms  *table[histogramRow]
+	process     *nccl.Process
+	traits      *traits.Gatherer
+	times       distributions
+	began       int64 // of the part
 	runs        *table[runRow]
 
 	slots   []slot
@@ -425,11 +441,28 @@ type slot struct {
 // NewTables returns Tables whose files open makes, by the tables' names. The events that it
 // will be given are decoded by d; h is the recording's header.
 func NewTables(open func(table string) (io.Writer, error), h *traces.Header, d *ioctl.Decoder) (*Tables, error) {
-	t := &Tables{start: h.Start, common: make(map[string]string), symbols: make(map[string]string), follow: nccl.New()}
+	t, err := NewParts(open, h, d)
+	if err != nil {
+		return nil, err
+	}
+	t.run.part = 0
+	return t, t.begin()
+}
+
+// begin makes all files.
+func (t *Tables) begin() error {
+	return errors.Join(t.events.begin(), t.calls.begin(), t.kernels.begin(), t.ioctls.begin(), t.images.begin(), t.memory.begin(), t.failures.begin(), t.gpu.begin(), t.stacks.begin(),
+		t.collectives.begin(), t.comms.begin(), t.facts.begin(), t.histograms.begin(), t.runs.begin())
+}
+
+// NewParts returns Tables that are written in parts ([Tables.Next]): files that open makes, in the first part for all tables,
+// then for those that have rows. That of the table runs is the last to be ended.
+func NewParts(open func(table string) (io.Writer, error), h *traces.Header, d *ioctl.Decoder) (*Tables, error) {
+	t := &Tables{start: h.Start, common: make(map[string]string), symbols: make(map[string]string), process: nccl.NewProcess(), traits: traits.New(h), times: make(distributions)}
 	t.init(h, d)
 	t.run = runRow{
 		start: h.Start, end: h.Start, tool: clean(h.Tool), arch: clean(h.Arch), kernel: clean(h.Kernel), driver: clean(h.Driver), host: clean(h.Host), boot: clean(h.Boot),
-		container: clean(h.Container), command: clean(commandLine(h.Argv)), pid: h.PID,
+		container: clean(h.Container), command: clean(commandLine(h.Argv)), pid: h.PID, part: 1,
 	}
 	if h.GPUs != nil {
 		t.run.gpus = clean(strings.Join(h.GPUs, " "))
@@ -444,23 +477,20 @@ func NewTables(open func(table string) (io.Writer, error), h *traces.Header, d *
 	if err != nil {
 		return nil, err
 	}
-	var files [len(tableNames)]io.Writer
-	for i, name := range tableNames {
-		if files[i], err = open(name); err != nil {
-			return nil, err
-		}
-	}
-	t.events = newTable(files[0], enc, eventRowColumns, func(a, b *eventRow) int { return cmp.Compare(a.t, b.t) })
-	t.calls = newTable(files[1], enc, callRowColumns, func(a, b *callRow) int { return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(a.depth, b.depth)) })
-	t.kernels = newTable(files[2], enc, kernelRowColumns, func(a, b *kernelRow) int { return cmp.Compare(a.t, b.t) })
-	t.ioctls = newTable(files[3], enc, ioctlRowColumns, func(a, b *ioctlRow) int { return cmp.Compare(a.t, b.t) })
-	t.images = newTable(files[4], enc, imageRowColumns, func(a, b *imageRow) int { return cmp.Compare(a.t, b.t) })
-	t.memory = newTable(files[5], enc, memoryRowColumns, func(a, b *memoryRow) int { return cmp.Compare(a.t, b.t) })
-	t.failures = newTable(files[6], enc, failureRowColumns, func(a, b *failureRow) int { return cmp.Compare(a.t, b.t) })
-	t.runs = newTable(files[7], enc, runRowColumns, nil)
-	t.gpu = newTable(files[8], enc, gpuRowColumns, func(a, b *gpuRow) int { return cmp.Compare(a.t, b.t) })
-	t.stacks = newTable(files[9], enc, stackRowColumns, func(a, b *stackRow) int { return cmp.Compare(a.t, b.t) })
-	t.collectives = newTable(files[10], enc, collectiveRowColumns, collectivesBefore)
+	t.events = newTable("events", open, enc, eventRowColumns, func(a, b *eventRow) int { return cmp.Compare(a.t, b.t) })
+	t.calls = newTable("api", open, enc, callRowColumns, func(a, b *callRow) int { return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(a.depth, b.depth)) })
+	t.kernels = newTable("kernels", open, enc, kernelRowColumns, func(a, b *kernelRow) int { return cmp.Compare(a.t, b.t) })
+	t.ioctls = newTable("ioctls", open, enc, ioctlRowColumns, func(a, b *ioctlRow) int { return cmp.Compare(a.t, b.t) })
+	t.images = newTable("images", open, enc, imageRowColumns, func(a, b *imageRow) int { return cmp.Compare(a.t, b.t) })
+	t.memory = newTable("memory", open, enc, memoryRowColumns, func(a, b *memoryRow) int { return cmp.Compare(a.t, b.t) })
+	t.failures = newTable("failures", open, enc, failureRowColumns, func(a, b *failureRow) int { return cmp.Compare(a.t, b.t) })
+	t.runs = newTable("runs", open, enc, runRowColumns, nil)
+	t.gpu = newTable("gpu", open, enc, gpuRowColumns, func(a, b *gpuRow) int { return cmp.Compare(a.t, b.t) })
+	t.stacks = newTable("stacks", open, enc, stackRowColumns, func(a, b *stackRow) int { return cmp.Compare(a.t, b.t) })
+	t.collectives = newTable("collectives", open, enc, collectiveRowColumns, collectivesBefore)
+	t.comms = newTable("communicators", open, enc, commRowColumns, nil)
+	t.facts = newTable("facts", open, enc, factRowColumns, nil)
+	t.histograms = newTable("histograms", open, enc, histogramRowColumns, nil)
 	return t, nil
 }
 
@@ -468,7 +498,7 @@ func NewTables(open func(table string) (io.Writer, error), h *traces.Header, d *
 func (t *Tables) Observe(e *observe.Event) {
 	ev, wanted := e.Event, !e.Unwanted
 	t.take(e)
-	t.follow.Add(ev, t.in)
+	t.traits.Observe(e, t.process.Observe(ev, t.in, t.tracker))
 	t.library(ev, wanted)
 	if wanted {
 		t.run.events++
@@ -585,6 +615,11 @@ func (t *Tables) work(ev *traces.Event) {
 		r.bytes = int64(min(w.Subject, math.MaxInt64))
 	}
 	t.gpu.add(&r, len(r.kernel)+len(r.symbol))
+	if r.kernel != "" {
+		t.times.add("kernel", r.kernel, r.dur)
+	} else {
+		t.times.add("copy", r.by, r.dur)
+	}
 }
 
 // calledFrom writes the functions that led to the call that a thread is in.
@@ -726,6 +761,9 @@ func (t *Tables) end(f *api.Frame, ev *traces.Event) {
 		}
 	}
 	t.calls.add(&r, len(r.description))
+	if returned {
+		t.times.add("call", r.name, r.dur)
+	}
 	switch {
 	case r.failed:
 		t.failures.add(&failureRow{t: r.t, time: r.time, dur: r.dur, pid: r.pid, tid: r.tid, kind: "api", name: r.name, sub: r.library, status: r.result, during: r.parent}, 0)
@@ -744,7 +782,41 @@ func (t *Tables) Close() error {
 		t.in = t.tracker.Add(&end)
 		t.library(&end, false)
 	}
+	t.put(true)
+	return errors.Join(t.events.close(), t.calls.close(), t.kernels.close(), t.ioctls.close(), t.images.close(), t.memory.close(), t.failures.close(), t.gpu.close(), t.stacks.close(),
+		t.collectives.close(), t.comms.close(), t.facts.close(), t.histograms.close(), t.runs.close())
+}
+
+// Next ends a part, up to a time of the recording, and returns the first error. What follows comes into the next one, unless
+// end says that nothing will.
+func (t *Tables) Next(now int64, end bool) error {
+	t.run.end = max(t.run.end, t.start+now)
+	t.put(end)
+	if t.run.part == 1 { // what is asked of a table needs to find one
+		if err := t.begin(); err != nil {
+			return err
+		}
+	}
+	err := errors.Join(t.events.end(), t.calls.end(), t.kernels.end(), t.ioctls.end(), t.images.end(), t.memory.end(), t.failures.end(), t.gpu.end(), t.stacks.end(),
+		t.collectives.end(), t.comms.end(), t.facts.end(), t.histograms.end(), t.runs.end())
+	t.run.part++
+	t.run.events, t.run.lost, t.run.gaps = 0, 0, 0
+	return err
+}
+
+// put adds the rows that come at the end of a part.
+func (t *Tables) put(end bool) {
+	now := t.run.end - t.start
+	t.putCollectives(end, now)
+	for _, x := range t.traits.Take() {
+		t.facts.add(&factRow{now, t.run.end, t.run.pid, x.Kind, clean(x.Name), clean(clip(x.Value, maxText)), int64(x.N)}, len(x.Value))
+	}
+	t.times.put(func(r *histogramRow) {
+		r.t, r.time, r.pid, r.until = t.began, t.start+t.began, t.run.pid, now
+		t.histograms.add(r, 0)
+	})
+	t.began = now
+	t.run.timed, t.run.state = t.process.GPU, t.traits.State()
+	t.run.state.Doing = clean(t.run.state.Doing)
 	t.runs.add(&t.run, 0)
-	t.putCollectives()
-	return errors.Join(t.events.close(), t.calls.close(), t.kernels.close(), t.ioctls.close(), t.images.close(), t.memory.close(), t.failures.close(), t.runs.close(), t.gpu.close(), t.stacks.close(), t.collectives.close())
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
 
+	own "nvtrace/cmd/nvtrace/internal/parquet"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
@@ -240,7 +241,7 @@ func TestTableForms(t *testing.T) {
 	}
 	for _, n := range []int{0, 1, 7, 8, 9, 129, 1025, 3000, groupRows + 5} {
 		var out bytes.Buffer
-		tab := newTable(&out, enc, columns, func(a, b *row) int { return int(a.t - b.t) })
+		tab := newTable("rows", func(string) (io.Writer, error) { return &out, nil }, enc, columns, func(a, b *row) int { return int(a.t - b.t) })
 		for i := range n {
 			r := row{t: int64((i * 7919) % (n + 1)), same: fmt.Sprint(i % 3), many: fmt.Sprint("text ", i), dur: int64(i%5) - 1, flag: i%3 == 0, small: int32(-i)}
 			if i%4 > 1 {
@@ -270,6 +271,60 @@ func TestTableForms(t *testing.T) {
 			}
 			seen[i] = true
 		}
+		readOwn(t, out.Bytes(), got)
+	}
+}
+
+// readOwn compares what our reader reads with rows.
+func readOwn(t *testing.T, file []byte, want []map[string]any) {
+	t.Helper()
+	f, err := own.Open(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := own.NewReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var columns []*own.Column
+	for _, name := range []string{"t", "same", "many", "maybe", "dur", "flag", "small"} {
+		columns = append(columns, &own.Column{Name: name, Null: -1})
+	}
+	at := 0
+	err = r.Each(f, columns, func(rows int) error {
+		for i := range rows {
+			got := map[string]any{
+				"t": columns[0].Numbers[i], "same": columns[1].Text(i), "many": columns[2].Text(i), "flag": columns[5].Numbers[i] != 0, "small": columns[6].Numbers[i],
+			}
+			if s := columns[3].Text(i); s != "" {
+				got["maybe"] = s
+			}
+			if n := columns[4].Numbers[i]; n >= 0 {
+				got["dur"] = n
+			}
+			if d := cmp.Diff(want[at], got); d != "" {
+				t.Fatalf("row %d: %s", at, d)
+			}
+			at++
+		}
+		return nil
+	})
+	if err != nil || at != len(want) || f.Rows() != int64(at) {
+		t.Fatalf("%d rows of %d: %v", at, len(want), err)
+	}
+	if err := r.Each(f, []*own.Column{{Name: "none"}}, nil); err == nil {
+		t.Error("a column that there is not")
+	}
+	// Damage is an error, never a panic.
+	for i := range 64 {
+		bad := bytes.Clone(file)
+		bad[len(bad)-1-i*len(bad)/80] ^= 0x55
+		if f, err := own.Open(bytes.NewReader(bad), int64(len(bad))); err == nil {
+			_ = r.Each(f, columns, func(int) error { return nil })
+		}
+		if f, err := own.Open(bytes.NewReader(file[i:]), int64(len(file)-i)); err == nil {
+			_ = r.Each(f, columns, func(int) error { return nil })
+		}
 	}
 }
 
@@ -288,7 +343,7 @@ func TestTableMemory(t *testing.T) {
 	}
 	for _, length := range []int{0, 100, 100_000} {
 		var out bytes.Buffer
-		tab := newTable(&out, enc, columns, nil)
+		tab := newTable("rows", func(string) (io.Writer, error) { return &out, nil }, enc, columns, nil)
 		text, most, rows := strings.Repeat("x", length), 0, 3*groupBytes/(350+length)
 		for i := range rows {
 			tab.add(&row{t: int64(i), text: text}, length)

@@ -15,6 +15,7 @@ import (
 	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/internal/need"
 	"nvtrace/ioctl"
+	"nvtrace/traces"
 )
 
 // asked has DuckDB answer the questions of docs/sql about tables in a folder: rows by the file's name.
@@ -23,9 +24,115 @@ import sys, json, glob, os, duckdb
 db = duckdb.connect()
 db.execute("set threads = 1")
 for t in os.listdir(sys.argv[1]):
-    db.execute(f"create view {t} as select * from read_parquet('{sys.argv[1]}/{t}/*/*/part.parquet', hive_partitioning = true)")
+    db.execute(f"create view {t} as select * from read_parquet('{sys.argv[1]}/{t}/*/*/part*.parquet', hive_partitioning = true)")
 print(json.dumps({os.path.basename(f): [list(r) for r in db.execute(open(f).read()).fetchall()] for f in glob.glob(sys.argv[2] + "/*.sql")}, default=float))
 `
+
+// write writes the ranks' recordings as tables, each in so many parts; 0: as wholes.
+func (m *made) write(t *testing.T, dir string, parts int) {
+	t.Helper()
+	plan, ends := m.plan()
+	for rank := range m.ranks {
+		h := m.header(rank)
+		var files []*os.File
+		part := 1
+		open := func(table string) (io.Writer, error) {
+			name := wholeName
+			if parts > 0 {
+				name = PartName("made", part)
+			}
+			at := filepath.Join(dir, table, "run=1", "rank="+strconv.Itoa(rank))
+			if err := os.MkdirAll(at, 0o777); err != nil {
+				return nil, err
+			}
+			f, err := os.Create(filepath.Join(at, name))
+			files = append(files, f)
+			return f, err
+		}
+		begin := export.NewTables
+		if parts > 0 {
+			begin = export.NewParts
+		}
+		tables, err := begin(open, h, ioctl.NewDecoder(h))
+		if err != nil {
+			t.Fatal(err)
+		}
+		feed := observe.NewFeed(ioctl.NewDecoder(h), tables)
+		feed.Follow()
+		each := ends[len(ends)-1]/int64(max(parts, 1)) + 1
+		whole := m.events(rank, plan[rank], ends, func(ev *traces.Event) {
+			if parts > 0 && ev.Time > clockOf(rank/m.perHost, each*int64(part)) && part < parts {
+				if err := tables.Next(ev.Time, false); err != nil {
+					t.Fatal(err)
+				}
+				part++
+			}
+			feed.Event(ev)
+		})
+		if whole {
+			feed.Event(&traces.Event{Kind: traces.KindEnd, Time: clockOf(rank/m.perHost, ends[len(ends)-1]) + 2e6, FD: -1})
+		}
+		if parts > 0 {
+			err = tables.Next(0, true)
+		} else {
+			err = tables.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestTables: recordings in the form of tables, whole or in parts, come to what they come to as recordings.
+func TestTables(t *testing.T) {
+	for _, fault := range []string{"", "sleep", "kernel", "copies", "size", "missing", "kill", "driver version"} {
+		m := &made{ranks: 16, steps: 90, perHost: 4, fault: fault, rank: 5, from: 40, noise: 300_000}
+		want := m.report(nil)
+		for _, parts := range []int{0, 4} {
+			dir := t.TempDir()
+			m.random = rand.New(rand.NewPCG(uint64(m.ranks), uint64(len(m.fault))))
+			m.write(t, dir, parts)
+			list, err := FindTables(dir)
+			if err != nil || len(list) != m.ranks {
+				t.Fatalf("%d recordings: %v", len(list), err)
+			}
+			r, err := NewTableReader()
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := New(nil)
+			for _, x := range list {
+				if len(x.Parts) != max(parts, 1) {
+					t.Errorf("%s: %q", x.Name, x.Parts)
+				}
+				if err := f.AddTables(r, x); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := f.Report()
+			if len(got.Findings) != len(want.Findings) || got.Collectives != want.Collectives || got.By != want.By || got.World != m.ranks || got.Job != want.Job || got.Comms != want.Comms {
+				t.Errorf("%q in %d parts: %+v\nwant %+v", fault, parts, got, want)
+				continue
+			}
+			for i, x := range got.Findings {
+				w := want.Findings[i]
+				if x.Kind != w.Kind || x.Cause != w.Cause || len(x.Ranks) != 1 || x.Ranks[0] != w.Ranks[0] || x.Late != w.Late || x.Of != w.Of || max(x.Since-w.Since, w.Since-x.Since) > 100_000 {
+					t.Errorf("%q in %d parts: %+v, want %+v", fault, parts, x, w)
+				}
+			}
+			for i, c := range got.Clocks {
+				if c.Error < 0 || c.Error > 2000 || i > 0 && c.Drift > -1000*float64(i) && m.steps >= driftPairs && fault != "missing" && fault != "kill" {
+					t.Errorf("%q in %d parts: %+v", fault, parts, c)
+				}
+			}
+		}
+	}
+}
 
 // TestSQL asks the questions of docs/sql about 64 ranks of which one is slow.
 func TestSQL(t *testing.T) {
@@ -42,35 +149,8 @@ func TestSQL(t *testing.T) {
 	}
 	const slow, from, steps = 37, 24, 60
 	m := &made{ranks: 64, steps: steps, perHost: 8, fault: "kernel", rank: slow, from: from, random: rand.New(rand.NewPCG(1, 1)), noise: 300_000}
-	plan, ends := m.plan()
 	dir := t.TempDir()
-	for rank := range m.ranks {
-		h := m.header(rank)
-		var files []*os.File
-		tables, err := export.NewTables(func(table string) (io.Writer, error) {
-			at := filepath.Join(dir, table, "run=1", "rank="+strconv.Itoa(rank))
-			if err := os.MkdirAll(at, 0o777); err != nil {
-				return nil, err
-			}
-			f, err := os.Create(filepath.Join(at, "part.parquet"))
-			files = append(files, f)
-			return f, err
-		}, h, ioctl.NewDecoder(h))
-		if err != nil {
-			t.Fatal(err)
-		}
-		feed := observe.NewFeed(ioctl.NewDecoder(h), tables)
-		feed.Follow()
-		m.events(rank, plan[rank], ends, feed.Event)
-		if err := tables.Close(); err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			if err := f.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	m.write(t, dir, 3)
 	cmd := exec.Command(python, "-c", asked, dir, "../../../../docs/sql")
 	cmd.Env = env
 	var said bytes.Buffer
