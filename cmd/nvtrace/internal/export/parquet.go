@@ -88,6 +88,7 @@ type table[T any] struct {
 	name    string
 	open    func(name string) (io.Writer, error)
 	w       io.Writer // nil: there is no file yet
+	off     bool      // it is not wanted
 	columns []column[T]
 	before  func(a, b *T) int // the order of rows; nil: as they come
 	rows    []T               // that wait
@@ -115,7 +116,7 @@ func newTable[T any](name string, open func(name string) (io.Writer, error), enc
 
 // begin makes the file, if there is none.
 func (t *table[T]) begin() error {
-	if t.w == nil && t.err == nil {
+	if t.w == nil && t.err == nil && !t.off {
 		if t.w, t.err = t.open(t.name); t.err == nil {
 			t.write([]byte("PAR1"))
 		}
@@ -132,6 +133,9 @@ func (t *table[T]) write(b []byte) {
 
 // add takes a row, whose texts have so many bytes.
 func (t *table[T]) add(row *T, text int) {
+	if t.off {
+		return
+	}
 	if t.most == 0 {
 		t.most = min(groupRows, groupBytes/int(reflect.TypeFor[T]().Size()))
 	}
@@ -377,7 +381,7 @@ func (t *table[T]) end() error {
 func (t *table[T]) close() error {
 	t.flush()
 	t.wait()
-	if err := t.begin(); err != nil {
+	if err := t.begin(); err != nil || t.off {
 		return err
 	}
 	f := thrift{}

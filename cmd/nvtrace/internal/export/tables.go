@@ -494,6 +494,19 @@ func NewParts(open func(table string) (io.Writer, error), h *traces.Header, d *i
 	return t, nil
 }
 
+// TableNames returns the names of the tables that can be left out.
+func TableNames() []string {
+	return []string{"events", "api", "kernels", "ioctls", "images", "memory", "failures", "gpu", "stacks", "collectives", "histograms"}
+}
+
+// Only leaves out the tables that are not in a list, but those that say of which process a recording is and how far. It is for
+// before the first event.
+func (t *Tables) Only(names []string) {
+	off := func(name string) bool { return !slices.Contains(names, name) }
+	t.events.off, t.calls.off, t.kernels.off, t.ioctls.off, t.images.off, t.memory.off = off("events"), off("api"), off("kernels"), off("ioctls"), off("images"), off("memory")
+	t.failures.off, t.gpu.off, t.stacks.off, t.collectives.off, t.histograms.off = off("failures"), off("gpu"), off("stacks"), off("collectives"), off("histograms")
+}
+
 // Observe implements observe.Observer.
 func (t *Tables) Observe(e *observe.Event) {
 	ev, wanted := e.Event, !e.Unwanted
@@ -609,14 +622,15 @@ func (t *Tables) work(ev *traces.Event) {
 		d := ev.Detail()
 		r.device, r.endMargin, r.end, r.named = w.Device, w.EndMargin, t.shared([]byte(d.End)), t.shared([]byte(d.Named))
 	}
-	if symbol, kernel := t.tracker.Describe(ev); kernel {
+	symbol, kernel := t.tracker.Describe(ev)
+	if kernel {
 		r.kernel, r.symbol = clean(clip(t.demangle(symbol), maxText)), clean(clip(symbol, maxText))
 	} else {
 		r.bytes = int64(min(w.Subject, math.MaxInt64))
 	}
 	t.gpu.add(&r, len(r.kernel)+len(r.symbol))
-	if r.kernel != "" {
-		t.times.add("kernel", r.kernel, r.dur)
+	if kernel {
+		t.times.add("kernel", cmp.Or(r.kernel, r.by), r.dur)
 	} else {
 		t.times.add("copy", r.by, r.dur)
 	}
@@ -777,20 +791,29 @@ func (t *Tables) end(f *api.Frame, ev *traces.Event) {
 
 // Close ends the tables and returns the first error.
 func (t *Tables) Close() error {
-	end := traces.Event{Kind: traces.KindEnd, FD: -1}
-	if !t.run.complete && t.tracker != nil { // calls that are open have not returned
-		t.in = t.tracker.Add(&end)
-		t.library(&end, false)
-	}
+	t.endCalls()
 	t.put(true)
 	return errors.Join(t.events.close(), t.calls.close(), t.kernels.close(), t.ioctls.close(), t.images.close(), t.memory.close(), t.failures.close(), t.gpu.close(), t.stacks.close(),
 		t.collectives.close(), t.comms.close(), t.facts.close(), t.histograms.close(), t.runs.close())
+}
+
+// endCalls ends the calls that are open: they have not returned.
+func (t *Tables) endCalls() {
+	if t.run.complete || t.tracker == nil {
+		return
+	}
+	end := traces.Event{Kind: traces.KindEnd, FD: -1}
+	t.in = t.tracker.Add(&end)
+	t.library(&end, false)
 }
 
 // Next ends a part, up to a time of the recording, and returns the first error. What follows comes into the next one, unless
 // end says that nothing will.
 func (t *Tables) Next(now int64, end bool) error {
 	t.run.end = max(t.run.end, t.start+now)
+	if end {
+		t.endCalls()
+	}
 	t.put(end)
 	if t.run.part == 1 { // what is asked of a table needs to find one
 		if err := t.begin(); err != nil {

@@ -174,12 +174,14 @@ func TestPlanted(t *testing.T) {
 		}
 	}
 	if *one == "all" {
-		t.Run("watch", j.watch)
+		t.Run("watch", func(t *testing.T) { j.watch(t, "-o", "run.%r.nvt") })
+		t.Run("tables", func(t *testing.T) { j.watch(t, "--format", "parquet", "--interval", "200ms", "-o", ".") })
 	}
 }
 
 // watch plants a rank that does not join a collective: fleet watch says so while the job hangs.
-func (j *job) watch(t *testing.T) {
+// output says by which flags ranks are recorded, the last being a name in the folder that is watched.
+func (j *job) watch(t *testing.T, output ...string) {
 	const ranks, rank = 4, 2
 	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state.prom")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -193,8 +195,9 @@ func (j *job) watch(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
+	output[len(output)-1] = filepath.Join(dir, output[len(output)-1])
 	for i := range ranks {
-		cmd := exec.CommandContext(ctx, j.nvtrace, "--sim", "-q", "--api", "-o", filepath.Join(dir, "run.%r.nvt"), "--", j.train, dir, "30", "missing", strconv.Itoa(rank), "10")
+		cmd := exec.CommandContext(ctx, j.nvtrace, append(append([]string{"--sim", "-q", "--api"}, output...), "--", j.train, dir, "30", "missing", strconv.Itoa(rank), "10")...)
 		cmd.WaitDelay = 20 * time.Second
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 		cmd.Env = rankEnv(i, ranks)

@@ -163,7 +163,20 @@ func TestSQL(t *testing.T) {
 	if err := json.Unmarshal(out, &rows); err != nil {
 		t.Fatal(err)
 	}
-	if len(rows) < 6 {
+	if r := rows["slow-in-what.sql"]; len(r) != m.ranks || r[0][1] != float64(slow) || r[0][2].(float64) < 1.5 || r[0][5].(float64) > 0.5 {
+		t.Errorf("slow in %v", r)
+	}
+	// Its compute kernel takes half as long again; in the kernels of NCCL the others wait.
+	slower := 0
+	for _, r := range rows["slow-kernels.sql"] {
+		if r[1] == float64(slow) && r[4].(float64) > 1.2*r[5].(float64) {
+			slower++
+		}
+	}
+	if slower != 1 {
+		t.Errorf("slow kernels: %v", rows["slow-kernels.sql"])
+	}
+	if len(rows) < 8 {
 		t.Errorf("%d questions", len(rows))
 	}
 	// The others wait a bit less than the fault, as each is late by chance, too.

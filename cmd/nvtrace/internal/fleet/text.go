@@ -12,37 +12,53 @@ import (
 	"nvtrace/traces/escape"
 )
 
-// Recordings returns the recordings that words name, with those of folders.
-func Recordings(words []string) (names []string, err error) {
+// Sources are what a job's ranks have left.
+type Sources struct {
+	Recordings []string // files
+	Tables     []*Tables
+}
+
+// Find returns what words name, with what is in folders.
+func Find(words []string) (s Sources, err error) {
 	for _, w := range words {
 		if w == "-" {
-			names = append(names, w)
+			s.Recordings = append(s.Recordings, w)
 			continue
 		}
 		st, err := os.Stat(w)
 		if err != nil {
-			return nil, err
+			return s, err
 		}
 		if !st.IsDir() {
-			names = append(names, w)
+			s.Recordings = append(s.Recordings, w)
 			continue
 		}
-		n := len(names)
+		n := len(s.Recordings)
 		err = filepath.WalkDir(w, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() && (strings.HasSuffix(path, ".nvt") || strings.HasSuffix(path, ".jsonl")) {
-				names = append(names, path)
+			switch {
+			case err != nil || path == w:
+			case d.IsDir() && strings.HasPrefix(d.Name(), "run="):
+				return fs.SkipDir // of tables
+			case d.Type().IsRegular() && (strings.HasSuffix(path, ".nvt") || strings.HasSuffix(path, ".jsonl")):
+				s.Recordings = append(s.Recordings, path)
 			}
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return s, err
 		}
-		if len(names) == n {
-			return nil, fmt.Errorf("%s: there are no recordings (*.nvt) in it", w)
+		tables, err := FindTables(w)
+		if err != nil {
+			return s, err
+		}
+		s.Tables = append(s.Tables, tables...)
+		if len(s.Recordings) == n && len(tables) == 0 {
+			return s, fmt.Errorf("%s: there are no recordings (*.nvt) in it, nor tables (runs/run=*/rank=*/*.parquet)", w)
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	slices.Sort(s.Recordings)
+	s.Recordings = slices.Compact(s.Recordings)
+	return s, nil
 }
 
 // Write prints the report as text.

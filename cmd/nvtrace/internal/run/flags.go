@@ -23,6 +23,9 @@ type runFlags struct {
 	lines          view.LineFlags
 	log, json      cli.OptString
 	out, seccomp   string
+	format         string
+	runName, rank  string
+	onlyTables     string
 	summary, quiet bool
 	stat           statFlag
 	top            bool
@@ -64,6 +67,10 @@ func NewFlags(e *cli.Env) *runFlags {
 	f.Set.BoolVar(&f.quiet, "q", false, "print no summary")
 	f.Set.Var(&f.json, "json", "print the summary as JSON, to stderr or with =`FILE` to a file")
 	f.Set.StringVar(&f.out, "o", "", "record to `FILE` (.nvt compressed, .jsonl plain); %p in its name: the process id; %h: host; %r: rank; %t: start; %q{NAME}: environment")
+	f.Set.StringVar(&f.format, "format", "", "with -o: `FORMAT` parquet writes tables into the folder of -o while the program runs, a part each --interval (30s), in place of a recording")
+	f.Set.StringVar(&f.runName, "run", "", "with --format=parquet: the tables are of the run `NAME` (default: the launcher's job, or the folder's name)")
+	f.Set.StringVar(&f.rank, "rank", "", "with --format=parquet: the tables are of rank `N` (default: what the launcher said, or 0)")
+	f.Set.StringVar(&f.onlyTables, "tables", "", "with --format=parquet: write only the tables in `LIST`, such as collectives,histograms,failures")
 	f.Set.Var(&f.rotate, "rotate", "go on in another file when one has `SIZE`, such as 1G; =1G,5 keeps the last 5; %n in the name of -o is the file's number")
 	f.Set.Var(&f.ranks, "ranks", "trace the ranks in `LIST`, such as 0,8,16-23; the command runs untraced in others")
 	f.Set.Var(&f.flight, "flight", "keep the library calls of the last `SECONDS` in memory, and write the -o file only when the program fails or hangs, or on nvtrace dump PID")
@@ -106,7 +113,7 @@ func (f *runFlags) idle() (err error) {
 	f.Set.Visit(func(fl *flag.Flag) {
 		switch {
 		case f.gpuTimes == timesByProbe && (fl.Name == "machine-code" || fl.Name == "untested-arch"): // these are for that, too
-		case fl.Name == "interval" && f.stat.Given:
+		case fl.Name == "interval" && (f.stat.Given || f.format != ""):
 		case probes.Lookup(fl.Name) != nil && fl.Name != "script" && fl.Name != "tool" && !f.attach.any():
 			err = fmt.Errorf("--%s wants probes in kernels: --attach, or a program such as -e 'kernel:* { … }'", fl.Name)
 		case gpu.Lookup(fl.Name) != nil && fl.Name != "no-sim" && !f.sim.gpu.Given && !f.attach.any():
@@ -192,6 +199,40 @@ func (f *runFlags) stamps() (*object.Object, error) {
 		o.Beside = beside
 	}
 	return o, err
+}
+
+// tables checks what belongs to tables that are written while the program runs.
+func (f *runFlags) tables() error {
+	switch {
+	case f.format == "" && (f.runName != "" || f.rank != "" || f.onlyTables != ""):
+		return errors.New("--run, --rank and --tables are for --format=parquet")
+	case f.format == "":
+		return nil
+	case f.format != "parquet":
+		return fmt.Errorf("--format=%s: while a program runs, tables can be written (parquet); a recording gets any format later: nvtrace export --format FORMAT run.nvt", f.format)
+	case f.out == "" || f.out == "-":
+		return errors.New("--format=parquet writes a folder of files: say which by -o DIR")
+	case f.flight > 0 || f.rotate.size > 0 || f.top:
+		return errors.New("--flight, --rotate and top go without --format=parquet")
+	case f.attach.interval != 0 && f.attach.interval < minPart:
+		return fmt.Errorf("--interval %s: a part of tables takes %s at least", f.attach.interval, minPart)
+	}
+	_, err := view.ParseTables(f.onlyTables)
+	return err
+}
+
+// minPart is the shortest time of a part of tables, part the usual one.
+const (
+	minPart   = 100 * time.Millisecond
+	usualPart = 30 * time.Second
+)
+
+// recording is the name of the recording that is written, as it was typed; "": there is none.
+func (f *runFlags) recording() string {
+	if f.format != "" {
+		return ""
+	}
+	return f.out
 }
 
 // span checks what says when and into which files is recorded.

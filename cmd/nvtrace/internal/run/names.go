@@ -10,7 +10,7 @@ import (
 )
 
 // outputNames are the files of a run, "" for those that are not written.
-type outputNames struct{ recording, log, json, maps string }
+type outputNames struct{ recording, log, json, maps, tables string }
 
 // names returns the names of a run's outputs. The header says what their patterns stand for.
 func (f *runFlags) names(h *traces.Header, getenv func(string) string) (n outputNames, err error) {
@@ -36,6 +36,8 @@ func (f *runFlags) names(h *traces.Header, getenv func(string) string) (n output
 		taken = append(taken, *o.to)
 	}
 	switch {
+	case f.format != "":
+		n.recording, n.tables = "", n.recording
 	case n.recording == "-" && f.pid() == 0:
 		return n, errors.New("-o -: the program writes to stdout, too, which would damage the recording; name a file or a pipe: mkfifo run.nvt")
 	case n.recording == "-" && f.flight > 0:

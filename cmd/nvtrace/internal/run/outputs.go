@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,7 @@ type outputs struct {
 	lines  *view.StatLines // counters of intervals; nil: only at the end
 	file   *parts          // nil: not recorded
 	flight *flight         // nil: nothing is kept in memory
+	tables *view.Intervals // nil: no tables are written
 	names  outputNames
 	heard  func() // is called before the flight recorder says something
 	closes []io.Closer
@@ -151,6 +153,17 @@ func (o *outputs) open() (err error) {
 			o.flight.baseline, o.flight.pace = b, newPace(o.header.PID)
 		}
 		o.flight.begin(int(o.header.PID))
+	} else if o.names.tables != "" {
+		only, err := view.ParseTables(o.f.onlyTables)
+		if err != nil {
+			return err
+		}
+		if o.tables, err = o.log.WriteTables(o.e, o.header, o.names.tables, o.f.runName, o.f.rank, only); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(o.names.tables, 0o777); err != nil {
+			return err
+		}
 	} else if o.names.recording != "" {
 		if recording, err = add(o.names.recording); err != nil {
 			return err
@@ -222,6 +235,9 @@ func (o *outputs) each() []record.Sink {
 		o.lines = view.NewStatLines(o.e, o.log, o.header.Argv, view.StatFormat{JSON: o.f.json, CSV: o.f.stat.Value == "csv"})
 		ticks = append(ticks, tick{every, func(time.Time) { o.lines.Print() }})
 	}
+	if o.tables != nil {
+		ticks = append(ticks, tick{cmp.Or(o.f.attach.interval, usualPart), func(now time.Time) { o.tables.Next(now, false) }})
+	}
 	if ticks != nil {
 		o.ticker = startTicker(o.log, ticks)
 		return append(sinks, o.ticker, &beginning{o})
@@ -268,6 +284,9 @@ func (o *outputs) Finish() {
 	}
 	if o.ticker != nil {
 		o.ticker.end()
+	}
+	if o.tables != nil && o.began {
+		o.tables.Next(time.Now(), true)
 	}
 	o.log.Finish()
 	o.log.Idle()

@@ -83,7 +83,7 @@ func Verb(e *cli.Env, args, command []string) int {
 	if err := f.implied(); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
-	if err := f.span(); err != nil {
+	if err := errors.Join(f.span(), f.tables()); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	if err := f.idle(); err != nil {

@@ -56,7 +56,7 @@ func (s *tracing) setUp(command []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.modules, err = f.modules.start(s.e, f.out); err != nil {
+	if s.modules, err = f.modules.start(s.e, f.recording()); err != nil {
 		return err
 	}
 	if s.shim, err = startInterposer(s); err != nil {

@@ -322,6 +322,7 @@ type tablesOf struct {
 	e         *cli.Env
 	dir       string
 	run, rank string
+	part      string // the name of its files; "": part.parquet
 	files     []*partFile
 }
 
@@ -352,7 +353,7 @@ func (p *tablesOf) open(table string) (io.Writer, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	w, finish, err := p.e.Create(filepath.Join(dir, "part.parquet"), cli.ModeFile)
+	w, finish, err := p.e.Create(filepath.Join(dir, cmp.Or(p.part, "part.parquet")), cli.ModeFile)
 	if err != nil {
 		return nil, err
 	}

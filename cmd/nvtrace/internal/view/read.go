@@ -120,18 +120,21 @@ func fleetReport(e *cli.Env, args, command []string) int {
 	case !fleetOK(&o):
 		return e.Fail(cli.ExitUsage, badFleet)
 	}
-	names, err := fleet.Recordings(words)
+	found, err := fleet.Find(words)
 	if err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	all, failed := fleet.New(&o), 0
-	for _, name := range names {
+	if failed, err = addTables(e, all, found.Tables); err != nil {
+		return e.Fail(cli.ExitFailed, "%v", err)
+	}
+	for _, name := range found.Recordings {
 		if err := addRank(e, all, &rf, name); err != nil {
 			failed++
 			e.Notice("%s: %v", name, err)
 		}
 	}
-	if failed == len(names) {
+	if failed == len(found.Recordings)+len(found.Tables) {
 		return cli.ExitFailed
 	}
 	r := all.Report()
@@ -142,6 +145,24 @@ func fleetReport(e *cli.Env, args, command []string) int {
 		return cli.ExitDiffers
 	}
 	return cli.ExitOK
+}
+
+// addTables reads recordings in the form of tables, and returns how many could not be read.
+func addTables(e *cli.Env, all *fleet.Fleet, list []*fleet.Tables) (failed int, err error) {
+	if len(list) == 0 {
+		return 0, nil
+	}
+	r, err := fleet.NewTableReader()
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range list {
+		if err := all.AddTables(r, t); err != nil {
+			failed++
+			e.Notice("%v", err)
+		}
+	}
+	return failed, nil
 }
 
 // addRank reads a recording. What could be read of a damaged one counts, and the damage is told.

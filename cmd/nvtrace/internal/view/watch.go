@@ -78,6 +78,8 @@ type watching struct {
 
 	all   *fleet.Fleet
 	files map[string]*growing // recordings
+	taken map[string]int      // parts of recordings in the form of tables
+	table *fleet.TableReader  // nil: there were none
 	watch fleet.Watch
 	last  *fleet.Report // nil: there was none
 }
@@ -85,10 +87,11 @@ type watching struct {
 // look reads what recordings have grown by; nil: there are none. Nothing that is in
 // them by now was left out, but what nvtrace had not written yet.
 func (w *watching) look(now time.Time) *fleet.Report {
-	names, err := fleet.Recordings(w.words)
+	found, err := fleet.Find(w.words)
 	if err != nil { // there may be some later
 		return w.last
 	}
+	names := found.Recordings
 	sizes := make(map[string]int64)
 	for _, name := range names {
 		st, err := os.Stat(name)
@@ -101,7 +104,7 @@ func (w *watching) look(now time.Time) *fleet.Report {
 		}
 	}
 	if w.all == nil {
-		w.all, w.files = fleet.New(&w.opts), make(map[string]*growing)
+		w.all, w.files, w.taken = fleet.New(&w.opts), make(map[string]*growing), make(map[string]int)
 	}
 	var awake []*growing
 	for _, name := range names {
@@ -120,6 +123,7 @@ func (w *watching) look(now time.Time) *fleet.Report {
 			w.all.Add(part)
 		}
 	}
+	w.parts(found.Tables)
 	w.all.At(now)
 	if r := w.all.Report(); len(r.Ranks) > 0 {
 		w.last = r
@@ -127,12 +131,31 @@ func (w *watching) look(now time.Time) *fleet.Report {
 	return w.last
 }
 
+// parts takes in the parts of tables that are new. Those that can't be read are told of, once.
+func (w *watching) parts(list []*fleet.Tables) {
+	for _, t := range list {
+		for _, part := range t.Parts[min(w.taken[t.Name], len(t.Parts)):] {
+			w.taken[t.Name]++
+			var err error
+			if w.table == nil {
+				w.table, err = fleet.NewTableReader()
+			}
+			if err == nil {
+				err = w.all.AddPart(w.table, t, part)
+			}
+			if err != nil {
+				w.e.Notice("%v", err)
+			}
+		}
+	}
+}
+
 // forget ends the reading of recordings.
 func (w *watching) forget() {
 	for _, g := range w.files {
 		g.close()
 	}
-	w.files, w.all = nil, nil
+	w.files, w.taken, w.all = nil, nil, nil
 }
 
 // tell prints what has changed.
