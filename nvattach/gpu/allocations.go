@@ -135,29 +135,6 @@ func (tr *Tracer) follow(t *ptrace.Task) *follow {
 	return f
 }
 
-// follow is what is followed of a process for trials of launches. Of the tracing
-// thread, and of a trial while it is under way.
-//
-// It is also the gate by which a trial has the GPU to itself. Each thread's call of a function that
-// changes memory is counted from entry to return (inside). A thread that is to try a launch waits
-// until the others are out (begin); meanwhile, and until its trial is over (open), threads that come
-// to such a function are held at its entry (gated).
-type follow struct {
-	tracked uint64            // the driver that was followed from its beginning; 0: none
-	device  map[uint64]uint64 // memory of GPUs, and managed: sizes, by address
-	pinned  map[uint64]uint64 // page-locked memory of the host's that kernels can write
-	// shared is the function by which the program got or gave memory that others have,
-	// too; "" for none.
-	shared    string
-	stale     bool // contexts and modules have ended, and memory with them
-	capturing int  // captures of streams that are under way
-
-	trial  *thread
-	begin  func()      // the trial waits for others
-	gated  []func()    // release the threads that wait for it
-	inside map[int]int // calls by which threads change memory, by thread
-}
-
 // gate holds a thread until the trial of another is over.
 func (f *follow) gate(t *ptrace.Task, then func(t *ptrace.Task)) {
 	t.Hold()

@@ -1,46 +1,11 @@
 package gpu
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 
 	"nvtrace/nvattach"
 )
-
-// asideKey names an image without programs that was loaded beside, into a context.
-type asideKey struct {
-	context uint64
-	image   [sha256.Size]byte
-}
-
-// aside is a variable of a module with programs, and the one that the module without has in
-// its place.
-type aside struct{ addr, other, size uint64 }
-
-// loadAside loads an image without programs into the current context, once, and returns its
-// module.
-func (v *visit) loadAside(o *nvattach.Original) (uint64, error) {
-	context, err := v.ask("cuCtxGetCurrent")
-	if err != nil {
-		return 0, err
-	}
-	key := asideKey{context, o.Sum}
-	v.p.known.Lock()
-	module := v.p.asides[key]
-	v.p.known.Unlock()
-	if module != 0 {
-		return module, nil
-	}
-	// The driver may look at the image later, so that it stays.
-	var m liveModule
-	if err := v.loadModule(&m, o.Image); err != nil {
-		return 0, err
-	}
-	v.p.known.Lock()
-	v.p.asides[key] = m.handle
-	v.p.known.Unlock()
-	return m.handle, nil
-}
 
 // variable returns where a module has a variable.
 func (v *visit) variable(module uint64, name string) (addr, size uint64, err error) {
@@ -101,4 +66,8 @@ func (t *trial) copyAsides(list []aside, back bool) error {
 		return nil
 	}
 	return t.visit.run(append(steps, call("cuStreamSynchronize", t.c.mem.stream))...)
+}
+
+func never(format string, args ...any) error {
+	return &notVerified{reason: fmt.Sprintf(format, args...), final: true}
 }

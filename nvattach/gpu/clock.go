@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,19 +16,6 @@ import (
 //
 //go:embed clock.ptx
 var clockPTX string
-
-// clockLine is memory through which a kernel is asked what time it is. One context at a time
-// uses it.
-//
-// The kernel waits for a number in word clockAsked to become the next one, writes %globaltimer
-// to clockTimer and then the number to clockAnswered. Of a question that took d from asking to
-// answer, the timer was read d/2 after it was asked, within d/2. The memory is the host's, shared
-// with the GPU, so that neither side makes a call in between.
-type clockLine struct {
-	*mapmem.ClockLine
-	mu   sync.Mutex
-	next uint64 // the last number that a kernel has waited for
-}
 
 // Words of the line.
 const (
@@ -45,22 +31,6 @@ const (
 	clockLimit  = 5 * time.Millisecond
 	clockMost   = 320 * time.Millisecond // the first time
 )
-
-// A clockMoment is what both clocks said at a time.
-type clockMoment struct {
-	timer, host uint64
-	margin      uint64 // host may be wrong by so much
-}
-
-// clocks is what is known of a GPU's clock in a context.
-type clocks struct {
-	kernel uint64 // nvtrace_clock, 0: not loaded
-	failed bool
-	known  mapmem.Clock // what was found out; its Margin is 0 before
-	past   clockMoment  // that the drift is known from
-	tries  int
-	due    time.Time
-}
 
 // driftAfter is how old what the drift is measured from may become: the host's clock is
 // corrected from time to time, and goes at another speed then.

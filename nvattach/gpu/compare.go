@@ -14,9 +14,6 @@ import (
 //go:embed compare.ptx
 var comparePTX string
 
-// tools are the kernels of comparePTX in a context: 0 before they are loaded.
-type tools struct{ compare, wait, clear uint64 }
-
 // load loads the kernels that compare, wait and clear into the context, once.
 func (t *trial) load() error {
 	t.p.known.Lock()
@@ -71,9 +68,6 @@ func (v *visit) loadKernels(c *context, text string, names ...string) ([]uint64,
 	return list, nil
 }
 
-// resultBytes are what a comparison leaves: three words.
-const resultBytes = 24
-
 // result is what one says.
 type result struct{ differ, unstable, first uint64 }
 
@@ -122,9 +116,6 @@ func (t *trial) diff(a, b func(r *region) uint64) ([]result, error) {
 	}
 	return list, nil
 }
-
-// grid is how many blocks a kernel is launched in, of how many threads, with how many bytes of shared memory.
-type grid struct{ blocks, threads, shared uint64 }
 
 // launchOwn launches a kernel of ours; all its parameters are words.
 func (t *trial) launchOwn(f uint64, s grid, stream uint64, params ...uint64) error {

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"nvtrace/fatbin"
@@ -19,55 +17,6 @@ import (
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces/ranks"
 )
-
-// context is a CUDA context of a program, with its maps.
-//
-// Memory for maps is of one of three kinds. In a primary context it belongs to the device
-// (cuMemCreate, lasting): the runtime's contexts can be reset and come again, and libraries outlive
-// them and run on all devices. In other contexts it is allocated as the program's own is
-// (cuMemAlloc), and in a process that sees several devices it is managed, so that kernels on all of
-// them reach it.
-//
-// process.visits guards it, except where something else is said. kept, final, late and lost say how
-// good the last reading was, for the sentence that is shown with the maps if the context ends
-// without another one.
-type context struct {
-	handle  uint64
-	device  uint32 // CUdevice
-	arch    fatbin.Arch
-	mem     *memory
-	session *session.Context
-	err     error  // it can't have maps
-	ended   bool   // its memory is gone, or about to go
-	kept    bool   // its maps were read
-	final   bool   // when no kernel ran any more
-	late    uint64 // process.late at that time
-	lost    error  // why they could not be read, or what was read is not the last
-	primary bool   // it is its device's primary context
-	// lasting: its memory belongs to the device, and stays when the primary context
-	// is reset. So may libraries with code that knows where it is.
-	lasting  bool
-	retained bool        // for a visit
-	attended atomic.Bool // a goroutine sees to it that it is looked at, see attend
-	looked   time.Time
-	read     time.Time     // when the maps were kept
-	took     time.Duration // how long that took
-	unread   bool          // they were not, at a release
-	free     []step        // gives their memory back
-	// sharedAt and shared are address and size of the host's maps that its kernels reach.
-	sharedAt, shared uint64
-
-	clocksMu sync.Mutex
-	clocks   clocks // guarded by clocksMu
-
-	linked names // of kernels with programs that were given to the driver's linker
-}
-
-// names is a set of names of kernels and of their copies without programs.
-type names struct {
-	mu   sync.Mutex
-	have map[string]bool
-}
 
 func (n *names) add(kernels []nvattach.KernelReport) {
 	n.mu.Lock()
@@ -152,39 +101,6 @@ const (
 	attrHostAtomics = 86 // CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED
 	attrMajor       = 75 // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 	attrMinor       = 76 // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
-)
-
-// Other constants of cuda.h.
-const (
-	captureRelaxed    = 2 // CU_STREAM_CAPTURE_MODE_RELAXED
-	streamNonBlocking = 1 // CU_STREAM_NON_BLOCKING
-	memAttachGlobal   = 1 // CU_MEM_ATTACH_GLOBAL
-	eventNoTiming     = 2 // CU_EVENT_DISABLE_TIMING
-	errNotReady       = 600
-	errNotInitialized = 3
-	errDeinitialized  = 4
-	errInvalidContext = 201
-)
-
-// The words for results.
-const (
-	wordMode = iota // capture mode of the thread
-	wordContext
-	wordPrimary
-	wordDevice
-	wordCount
-	wordActive
-	wordMajor
-	wordMinor
-	wordSMs
-	wordOut
-	wordPopped
-	wordHandle
-	wordStream
-	wordEvent
-	wordName
-	numWords
-	wordRelaxed // outlasts what is between
 )
 
 // enter makes a context current for a visit, without disturbing a capture that is

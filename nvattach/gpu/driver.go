@@ -9,18 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"nvtrace/nvattach"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
-
-// library is a library that a program has mapped, with the addresses that its functions have there.
-type library struct {
-	path string
-	bias uint64 // address in the program minus that in the file
-	syms map[string]uint64
-	jit  nvattach.JIT // of a driver: what it takes of images
-}
 
 var errNoLibrary = errors.New("no file is mapped there")
 

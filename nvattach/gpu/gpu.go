@@ -2,15 +2,12 @@ package gpu
 
 import (
 	"cmp"
-	gocontext "context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,75 +15,12 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/capture"
-	"nvtrace/nvattach/jit"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
-	"nvtrace/ptrace/remote"
 )
-
-// Options say what to run where.
-type Options struct {
-	Session *session.Session
-	// JIT tunes the compiler of rewritten images.
-	JIT *jit.Options
-	// MachineCode says whether programs go into machine code, too, where a kernel has no
-	// PTX.
-	MachineCode MachineCode
-	// Running: programs that run already are attached to, and Live is called.
-	Running bool
-	// Refuse is told, once, of an image that the session refuses: the program is to
-	// be ended before it can go on. It may be called from any goroutine.
-	Refuse func(err error)
-	// Report is told what keeps probes from running, the same once; nil for nobody.
-	// It may be called from any goroutine.
-	Report func(text string)
-	// Ending, if not nil, is told on the tracing thread of a thread that is about to end its
-	// process, or to run another program there.
-	Ending func(t *ptrace.Task, last bool)
-	// KeepEvery is how often maps are read in a program that runs, for the case that it
-	// is killed; 0: every 5 s.
-	KeepEvery time.Duration
-	Logger    *slog.Logger // nil discards
-}
-
-// Tracer runs a session's probes in the programs of a run. Its Replace is for
-// [capture.Options]; it is a [ptrace.Handler] for the calls that [Tracer.Rules]
-// select.
-//
-// Its methods as a handler, Refused and all that breakpoints call run on the tracing thread; Replace
-// and Found run on a goroutine, with the loading thread held. Locks are taken in the order later.finding, process.visits,
-// context.clocksMu, clockLine.mu, live.mu, process.known, Tracer.mu. The first four are held while
-// the tracing thread is asked for something, so that it takes none of these itself.
-type Tracer struct {
-	o     Options
-	class uint16
-	code  dso.Watcher // of mapped drivers
-	log   *slog.Logger
-	quit  chan struct{} // closed by Close
-	share func(t *ptrace.Task) error
-	clock *clockLine
-	own   func(t *ptrace.Task, addr uint64) error
-	work  sync.WaitGroup // goroutines: visits, compilations, watches of contexts
-
-	mu        sync.Mutex // guards what follows
-	threads   map[int]*thread
-	procs     map[*ptrace.Process]*process
-	follows   map[*ptrace.Process]*follow
-	holdings  map[*ptrace.Process]holding
-	compilers map[string]*compiler // by the path of the driver
-	files     map[proc.FileKey]*symbolFile
-	said      map[string]bool
-	stats     Stats
-	closed    bool
-	attached  *attached // of Live; nil: programs are started
-	// How often goroutines had the tracing thread do something, and how long they
-	// waited for it to begin, for those who want to know where time goes.
-	handovers int
-	handing   time.Duration
-}
 
 // SetOwn says how a stopped thread's process learns where the stack lies of functions that are
 // called for nvtrace: programs on the host do not run at these. It must be called before a
@@ -103,85 +37,11 @@ func (tr *Tracer) SetShare(share func(t *ptrace.Task) error, clock *mapmem.Clock
 	}
 }
 
-// Stats say what probes cost besides what they cost in kernels.
-type Stats struct {
-	Images      int           // that were rewritten
-	Rewriting   time.Duration // threads that loaded them waited so long
-	Compiled    int           // modules
-	Cached      int           // of these, that were in the cache
-	Visits      int           // of threads that were held to read maps
-	Visiting    time.Duration // they waited so long
-	Kept        int           // times that all maps of a context were read
-	DriverCalls int           // that threads of programs made for us
-	Copies      int           // kernels whose launches have gone on with copies, see Live
-}
-
 // Stats returns what was done so far. It may be called from any goroutine.
 func (tr *Tracer) Stats() Stats {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return tr.stats
-}
-
-// count changes the statistics.
-func (tr *Tracer) count(f func(s *Stats)) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	f(&tr.stats)
-}
-
-// handed notes that the tracing thread has begun what a goroutine wanted.
-func (tr *Tracer) handed(after time.Duration) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.handovers++
-	tr.handing += after
-}
-
-// process is a process that loads code.
-//
-// It is made when the process loads its first image, or when nvtrace attaches to it, and ends with
-// the process, or its image: an exec makes another one. A child after fork has none of its parent's
-// contexts, which CUDA can't use there, and begins with a process of its own.
-type process struct {
-	tr  *Tracer
-	pid int
-
-	visits    sync.Mutex     // one at a time; guards what follows
-	live      *live          // of programs that were attached to; of the tracing thread
-	scratch   remote.Scratch // for calls of the driver
-	driver    *library
-	contexts  map[uint64]*context
-	order     []*context       // those with maps, in the order in which they came
-	comparers map[uint64]tools // kernels of ours, by context; guarded by known
-	stuck     bool             // a function of the driver did not return
-
-	late atomic.Uint64 // counts launches, and returns from them, since exit was reached
-
-	known   sync.Mutex
-	kernels map[uint64]*kernel  // that were launched, by handle; guarded by known
-	asides  map[asideKey]uint64 // modules without programs; guarded by known
-
-	loading    int32                                            // CUmoduleLoadingMode, 0 if it was not asked for, -1 if the driver does not say; guarded by visits
-	laters     map[laterKey]func(kernel string) ([]byte, error) // see later.alone; guarded by known
-	laterBytes uint64                                           // of their code; guarded by known
-
-	// Of the tracing thread.
-	launching bool // launches are looked at
-	watched   bool // breakpoints are set
-	exits     bool // at libc's exit, too
-	exiting   bool // it was reached: the driver must not be called any more when exit_group is
-	rereads   int  // how often maps were read since, as something was launched
-	reread    time.Time
-	armed     []*ptrace.Breakpoint
-	active    bool // there are contexts; guarded by Tracer.mu
-}
-
-// compiler compiles for one driver.
-type compiler struct {
-	once sync.Once
-	c    *jit.Compiler
-	err  error
 }
 
 // New makes a Tracer whose system calls have classes from class on.
@@ -320,48 +180,6 @@ func (tr *Tracer) Close() {
 	tr.work.Wait()
 	tr.log.Debug("probes", "handovers", tr.handovers, "waited", tr.handing, "calls", tr.stats.DriverCalls)
 }
-
-// process returns what is known of a task's process, nil if it has loaded no code.
-func (tr *Tracer) process(t *ptrace.Task) *process {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return tr.procs[t.Proc]
-}
-
-// isActive reports whether a process has contexts with maps: without any there is nothing to read.
-func (tr *Tracer) isActive(p *process) bool {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return p.active
-}
-
-// thread returns a thread that is traced, nil if there is none of that number.
-func (tr *Tracer) thread(tid int) *thread {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return tr.threads[tid]
-}
-
-// calling says whether a thread runs a function for nvtrace, or is not known.
-func (tr *Tracer) calling(t *ptrace.Task) bool {
-	th := tr.thread(t.TID)
-	return th == nil || t.Calling()
-}
-
-// report says something once.
-func (tr *Tracer) report(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	tr.mu.Lock()
-	known := tr.said[text]
-	tr.said[text] = true
-	tr.mu.Unlock()
-	if !known && tr.o.Report != nil {
-		tr.o.Report(text)
-	}
-}
-
-// MachineCode says into which machine code programs are put.
-type MachineCode uint8
 
 // The values.
 const (
@@ -660,91 +478,4 @@ func (v *visit) findDriver() error {
 		v.p.driver = lib
 		done(v.p.watch(t, list))
 	})
-}
-
-// compileFor returns what compiles for the program's driver; nil, or nothing as a
-// result, leaves that to the driver itself.
-//
-// base is where the maps are that the code uses; options are the compiler's. It is the
-// compiler library that belongs to this driver, in a process of nvtrace's (package jit): compiling
-// is the larger part of what rewriting costs, and there its results can be kept.
-func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch, base uint64, options ...string) func(text string) ([]byte, error) {
-	c := tr.compiler(lib.path)
-	if c.c == nil {
-		return nil
-	}
-	return func(text string) ([]byte, error) {
-		began := time.Now()
-		ctx, cancel := gocontext.WithCancel(gocontext.Background())
-		defer cancel()
-		go func() {
-			select {
-			case <-tr.quit:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-		compile := func(text string) (*jit.Result, error) {
-			return c.c.Compile(ctx, []byte(text), target(text, arch), options...)
-		}
-		r, moved, err := compileMoved(compile, text, base)
-		if !moved {
-			r, err = compile(text)
-		}
-		if errors.Is(err, jit.ErrUnusable) {
-			tr.log.Info("the driver compiles in the program", "err", err)
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		tr.count(func(s *Stats) {
-			s.Compiled++
-			if r.Cached {
-				s.Cached++
-			}
-		})
-		tr.log.Debug("compiled", "bytes", len(text), "took", time.Since(began), "cached", r.Cached, "moved", moved)
-		return r.Cubin, nil
-	}
-}
-
-// compiler returns the compiler that belongs to a driver.
-func (tr *Tracer) compiler(driver string) *compiler {
-	tr.mu.Lock()
-	c := tr.compilers[driver]
-	if c == nil {
-		c = new(compiler)
-		tr.compilers[driver] = c
-	}
-	tr.mu.Unlock()
-	c.once.Do(func() {
-		var path string
-		if path, c.err = jit.Find(driver); c.err == nil {
-			c.c, c.err = jit.Open(path, tr.o.JIT)
-		}
-		if c.err != nil {
-			tr.log.Info("the driver compiles in the program", "err", c.err)
-		}
-	})
-	return c
-}
-
-// target names what to compile a module for: the GPU, with the suffix that the
-// module's own target has.
-func target(text string, arch fatbin.Arch) string {
-	suffix := ""
-	for line := range strings.Lines(text) {
-		rest, ok := strings.CutPrefix(strings.TrimSpace(line), ".target")
-		if !ok {
-			continue
-		}
-		word, _, _ := strings.Cut(strings.TrimSpace(rest), ",")
-		word = strings.TrimSpace(strings.SplitN(word, "/", 2)[0])
-		if n := len(word); n > 0 && (word[n-1] == 'a' || word[n-1] == 'f') {
-			suffix = word[n-1:]
-		}
-		break
-	}
-	return fmt.Sprintf("sm_%d%s", arch.SM, suffix)
 }

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,49 +12,11 @@ import (
 	"nvtrace/ptrace"
 )
 
-// launcher is a function of the driver that launches a kernel: which arguments are
-// what. Its variants with other default streams take the same.
-type launcher struct {
-	args, kernel, params int
-	stream               int  // none: in the configuration
-	all                  bool // all blocks are to run at a time
-}
-
-// inConfig is launcher.stream of a function whose stream is in its configuration.
-const inConfig = -1
-
 // Offsets in a CUlaunchConfig (cuda.h).
 const (
 	configShared = 24 // sharedMemBytes
 	configStream = 32 // hStream
 )
-
-// launchers returns them by their names (prototypes of cuda.h).
-func launchers() map[string]launcher {
-	plain, ex := launcher{args: 11, kernel: 0, params: 9, stream: 8}, launcher{args: 4, kernel: 1, params: 2, stream: inConfig}
-	coop := launcher{args: 10, kernel: 0, params: 9, stream: 8, all: true}
-	return map[string]launcher{
-		"cuLaunchKernel": plain, "cuLaunchKernel_ptsz": plain, "cuLaunchKernelEx": ex, "cuLaunchKernelEx_ptsz": ex,
-		"cuLaunchCooperativeKernel": coop, "cuLaunchCooperativeKernel_ptsz": coop,
-	}
-}
-
-// launchCall is a call of one.
-type launchCall struct {
-	launcher
-	fn   string
-	addr uint64
-	sp   uint64
-	argv []uint64
-}
-
-// kernel is what the driver says about a kernel that was launched.
-type kernel struct {
-	name   string // "" if it does not say
-	module uint64 // CUmodule
-	twin   uint64 // CUfunction without programs; 0: there is none
-	aside  uint64 // its CUmodule, if that is another
-}
 
 // readCall reads the arguments of a call at whose entry the task is.
 func readCall(t *ptrace.Task, fn string, l launcher) (*launchCall, error) {
@@ -85,43 +45,6 @@ func (c *launchCall) with(kernel uint64) step {
 	args := append([]uint64(nil), c.argv...)
 	args[c.kernel] = kernel
 	return call(c.fn, args...)
-}
-
-// watchLaunches has the process's launches looked at, from now on.
-func (p *process) watchLaunches(t *ptrace.Task) {
-	if p.launching {
-		return
-	}
-	p.launching = true
-	seen := make(map[uint64]bool)
-	for name, l := range launchers() {
-		addr := p.driver.syms[name]
-		if addr == 0 || seen[addr] {
-			continue
-		}
-		seen[addr] = true
-		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atLaunch(t, name, l) }); err != nil {
-			p.tr.report("launches of process %d can't be looked at: %v", p.pid, err)
-			return
-		}
-	}
-	for name, at := range attributeSetters() {
-		if addr := p.driver.syms[name]; addr != 0 && !seen[addr] {
-			seen[addr] = true
-			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atAttribute(t, at) }); err != nil {
-				p.tr.log.Debug("attributes are not seen", "function", name, "err", err)
-			}
-		}
-	}
-	for _, name := range slices.AppendSeq([]string{"cuModuleUnload", "cuLibraryUnload"}, maps.Keys(contextEnds)) {
-		_, context := contextEnds[name]
-		if addr := p.driver.syms[name]; addr != 0 && !seen[addr] {
-			seen[addr] = true
-			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atUnload(t, context) }); err != nil {
-				p.tr.log.Debug("unloading is not seen", "function", name, "err", err)
-			}
-		}
-	}
 }
 
 // atUnload forgets what the driver has said: handles may mean something else now.
@@ -389,13 +312,6 @@ func (v *visit) relaxed(f func() error) error {
 		return err
 	}
 	return errors.Join(f(), v.run(exchange))
-}
-
-// ask makes a call whose first argument is where the result goes.
-func (v *visit) ask(fn string, args ...uint64) (uint64, error) {
-	out := make([]byte, 8)
-	err := v.exchange(make([]byte, 8), v.word(wordOut), []step{call(fn, append([]uint64{v.word(wordOut)}, args...)...)}, v.word(wordOut), out)
-	return binary.LittleEndian.Uint64(out), err
 }
 
 // text reads a string of the program's.

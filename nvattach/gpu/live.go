@@ -45,75 +45,11 @@ const LiveMemory = maxLive * agent.SubstitutesSize
 // maxLive is how many processes can be attached to.
 const maxLive = 16
 
-// attached is what Live was given.
-type attached struct {
-	agent  *agent.Agent
-	memory []byte // of which no process uses what is left
-	addr   uint64
-	all    []*live // guarded by Tracer.mu
-}
-
 // Live has programs get into kernels of programs that run already, when they are announced,
 // with Options.Running. a has Programs, of whose data this memory is a part, zero and at addr
 // in the processes. It must be called before tracing begins.
 func (tr *Tracer) Live(a *agent.Agent, memory []byte, addr uint64) {
 	tr.attached.agent, tr.attached.memory, tr.attached.addr = a, memory, addr
-}
-
-// live is a process with such kernels.
-type live struct {
-	p      *process
-	subst  *agent.Substitutes
-	images images
-
-	mu      sync.Mutex // guards what follows
-	kernels map[uint64]*liveKernel
-	ready   []*liveKernel // to be loaded
-	loaded  []*liveModule
-	off     bool                // nothing is substituted any more
-	leaving bool                // copies are to be unloaded
-	marks   map[*context]uint64 // events behind the last launch of copies
-	left    chan struct{}       // closed when nothing of ours is there any more
-
-	// Of the tracing thread.
-	armed    []*ptrace.Breakpoint
-	captures int // streams that are captured, as far as that was seen
-	hits     int // of armed, since one was of use
-}
-
-// liveKernel is a kernel that was launched.
-type liveKernel struct {
-	handle   uint64
-	name     string // "" until the driver was asked, or if it does not say
-	library  bool   // the handle is a CUkernel
-	owner    uint64 // its module, or library
-	function uint64 // the CUfunction in the context
-	context  *context
-	shape    shape
-	copy     *session.Copy
-	image    []byte // of the copy; nil: the addresses of its variables are to be asked for
-	asked    bool
-	copied   bool
-	asleep   int  // how often its context was not active
-	all      bool // it was launched with all blocks to run at a time
-	fits     bool // as many blocks of the copy fit on a GPU
-}
-
-// liveModule is a module with programs, in a context.
-type liveModule struct {
-	context *context
-	handle  uint64
-	library bool
-	addr    uint64 // of its image, in the program
-	size    uint64
-}
-
-// unloader is the function that unloads the module.
-func (m *liveModule) unloader() string {
-	if m.library {
-		return "cuLibraryUnload"
-	}
-	return "cuModuleUnload"
 }
 
 // Collect is for [capture.Options], with Options.Running: it keeps images that programs load from
@@ -488,15 +424,6 @@ func (p *process) anyThread() *thread {
 	return nil
 }
 
-// CUfunction_attribute (cuda.h), and CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN.
-const (
-	funcMaxThreads = 0
-	funcShared     = 1
-	funcRegisters  = 4
-	funcMaxDynamic = 8
-	attrMaxShared  = 97
-)
-
 // ask asks the driver about a kernel that the thread is about to launch on a stream, and has
 // its copy made.
 func (l *live) ask(v *visit, k *liveKernel, stream uint64) {
@@ -756,40 +683,6 @@ func (l *live) loadCopy(v *visit, k *liveKernel) (handle uint64, err error) {
 		err = l.alike(v, k, handle, function)
 	}
 	return handle, err
-}
-
-// loadModule loads an image as a module, or library, of ours. Its memory stays in the program also after an error, if
-// it has an address then.
-func (v *visit) loadModule(m *liveModule, image []byte) (err error) {
-	m.size = uint64(len(image))
-	if m.addr, err = v.space(m.size); err != nil {
-		return err
-	}
-	if err := v.poke(m.addr, image); err != nil {
-		return err
-	}
-	if m.library {
-		m.handle, err = v.ask("cuLibraryLoadData", m.addr, 0, 0, 0, 0, 0, 0)
-	} else {
-		m.handle, err = v.ask("cuModuleLoadData", m.addr)
-	}
-	return err
-}
-
-// kernelIn looks up a kernel of such a module: a CUkernel of a library, or a CUfunction.
-func (v *visit) kernelIn(m *liveModule, name string) (uint64, error) {
-	if m.library {
-		return v.named("cuLibraryGetKernel", name, m.handle)
-	}
-	return v.named("cuModuleGetFunction", name, m.handle)
-}
-
-// named looks up something by its name, which the function takes behind other arguments.
-func (v *visit) named(fn, name string, args ...uint64) (uint64, error) {
-	if err := v.poke(v.stage(), append([]byte(name), 0)); err != nil {
-		return 0, err
-	}
-	return v.ask(fn, append(args, v.stage())...)
 }
 
 // alike gives a copy what the program has set for the kernel, or may set later. The error says

@@ -7,11 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"nvtrace/fatbin"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
-	"nvtrace/ptrace/remote"
 )
 
 // Machine code of many kernels is loaded as it is ([nvattach.Plan.ByKernel]). When the program looks one
@@ -31,12 +29,6 @@ type later struct {
 	finding sync.Mutex // guards what follows
 	modules []*liveModule
 	kernels map[string]uint64 // CUkernels with programs, where it is a library, or CUfunctions; 0: it can't have any
-}
-
-// laterKey names code: an image, by its SHA-256, may have other code for other GPUs.
-type laterKey struct {
-	image string
-	arch  fatbin.Arch
 }
 
 // mostLater is how many bytes of code are kept for later in a process. What it loads after that gets its
@@ -284,17 +276,6 @@ func (l *later) nameOf(v *visit, f *capture.Found, handle uint64) (name string, 
 		return err
 	})
 	return name, err
-}
-
-// drop unloads a module of ours, and gives the memory of its image back.
-func (v *visit) drop(m *liveModule) (err error) {
-	if m.handle != 0 {
-		err = v.run(call(m.unloader(), m.handle))
-	}
-	if m.addr == 0 {
-		return err
-	}
-	return errors.Join(err, v.do(func(t *ptrace.Task, done func(error)) { done(remote.Free(t, m.addr, m.size)) }))
 }
 
 // Unloaded implements [capture.Lookups].

@@ -14,36 +14,6 @@ import (
 // errNoVisit: the GPU's memory can be reached during visits only.
 var errNoVisit = errors.New("no thread of the program is where it could copy the GPU's memory")
 
-// memory is the memory of a context's maps, as nvattach reads it: during a visit
-// through the driver, a chunk at a time, which is kept until the visit's end.
-//
-// Kernels go on meanwhile, so that a visit sees each word as it was at some moment of the visit, and
-// no two words at the same one. Readers of rings and tables must cope with that. Writes are put off
-// until something is read that was not before, or the visit ends, so that many small ones go together;
-// late ones until the visit ends.
-type memory struct {
-	addr, size uint64
-	stream     uint64 // of the visit, which waits for no other
-
-	v      *visit // nil: none
-	chunks map[uint64][]byte
-	spans  []span // of Prefetch, by address
-	writes []write
-	late   []write
-}
-
-// span is what was read of the GPU's memory.
-type span struct {
-	addr uint64
-	data []byte
-}
-
-// write is one that the GPU has not seen yet.
-type write struct {
-	addr uint64
-	data []byte
-}
-
 var _ mapmem.Memory = (*memory)(nil)
 
 // chunkBytes is how much is copied at once.

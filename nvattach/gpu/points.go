@@ -3,6 +3,7 @@ package gpu
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -371,4 +372,41 @@ func (p *process) atMoment(t *ptrace.Task, _ *ptrace.Breakpoint) {
 			}
 		}
 	})
+}
+
+// watchLaunches has the process's launches looked at, from now on.
+func (p *process) watchLaunches(t *ptrace.Task) {
+	if p.launching {
+		return
+	}
+	p.launching = true
+	seen := make(map[uint64]bool)
+	for name, l := range launchers() {
+		addr := p.driver.syms[name]
+		if addr == 0 || seen[addr] {
+			continue
+		}
+		seen[addr] = true
+		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atLaunch(t, name, l) }); err != nil {
+			p.tr.report("launches of process %d can't be looked at: %v", p.pid, err)
+			return
+		}
+	}
+	for name, at := range attributeSetters() {
+		if addr := p.driver.syms[name]; addr != 0 && !seen[addr] {
+			seen[addr] = true
+			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atAttribute(t, at) }); err != nil {
+				p.tr.log.Debug("attributes are not seen", "function", name, "err", err)
+			}
+		}
+	}
+	for _, name := range slices.AppendSeq([]string{"cuModuleUnload", "cuLibraryUnload"}, maps.Keys(contextEnds)) {
+		_, context := contextEnds[name]
+		if addr := p.driver.syms[name]; addr != 0 && !seen[addr] {
+			seen[addr] = true
+			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atUnload(t, context) }); err != nil {
+				p.tr.log.Debug("unloading is not seen", "function", name, "err", err)
+			}
+		}
+	}
 }

@@ -16,17 +16,6 @@ import (
 // that is allocated in the order of a stream, mapped from others' or from physical memory of its own
 // has moments of its own at which it comes and goes, and is left out.
 
-// owned is an allocation.
-type owned struct {
-	end     uint64
-	managed bool   // every context reaches it
-	context uint64 // whose it is, as the driver says; 0: it was not asked yet. Of the visits of its process.
-}
-
-// holding is what a process has allocated, by address; there is none where that is not known. Guarded
-// by Tracer.mu.
-type holding map[uint64]*owned
-
 // keepers are functions that allocate: where the address goes, and the size.
 func keepers() map[string]allocator {
 	all, list := allocators(), make(map[string]allocator)

@@ -13,49 +13,6 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// trial is the work of running a launch both ways.
-//
-//	save                      all memory of the program's on the GPU is copied (before)
-//	without, keep, restore    what the first run without programs changed is copied (once)
-//	without, keep, restore    the same again (again): what differs from the first time is not repeatable
-//	with, judge, restore      what the run with programs left is compared with the rest
-//	with                      the times of both are compared; the memory is restored in any case
-//
-// Memory of the host that a kernel may write can't be restored, and a kernel that does something besides, as
-// printing, would do it several times: such launches are not tried (possible).
-type trial struct {
-	*visit
-	lc     *launchCall
-	c      *context
-	k      *kernel
-	stream uint64 // the program's
-	event  uint64
-	timers [2]uint64
-
-	tools
-	dynamic  uint32 // bytes of shared memory that the launch asks for besides the kernel's own
-	clearing grid   // what clears shared memory before each run; no blocks: nothing does
-
-	globals, constants []aside // of a kernel whose copy is in another module
-
-	regions []region
-	maps    region   // of the probes: restored, not compared
-	scratch []uint64 // what was allocated
-	out     uint64   // results of comparisons
-	failed  bool     // a run did: the context may be lost
-	skip    bool     // a run that can't be ended stands for the program's own
-}
-
-// region is memory with what it held at first, and what two runs without programs left
-// there, if they changed it.
-type region struct {
-	what        string
-	base, size  uint64
-	before      uint64 // addresses of copies
-	once, again uint64
-	changed     bool
-}
-
 // notVerified is why a launch can't be run both ways.
 type notVerified struct {
 	reason string
@@ -66,10 +23,6 @@ func (e *notVerified) Error() string { return e.reason }
 
 // no is a reason that holds for this launch, never one that holds for all launches of the kernel.
 func no(format string, args ...any) error { return &notVerified{reason: fmt.Sprintf(format, args...)} }
-
-func never(format string, args ...any) error {
-	return &notVerified{reason: fmt.Sprintf(format, args...), final: true}
-}
 
 // verify runs a launch, at whose function's entry the thread is, without programs and
 // with them, and restores all memory. name is the kernel's, if the session has asked
@@ -371,12 +324,6 @@ func (t *trial) copies(list []*region, to, from func(r *region) uint64) error {
 	}
 	return nil
 }
-
-// base and its like are places of a region's bytes, for copies and diff.
-func base(r *region) uint64   { return r.base }
-func before(r *region) uint64 { return r.before }
-func once(r *region) uint64   { return r.once }
-func again(r *region) uint64  { return r.again }
 
 // save copies all memory.
 func (t *trial) save() error {

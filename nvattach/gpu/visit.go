@@ -53,32 +53,8 @@ func readWord(t *ptrace.Task, addr uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// thread is a traced thread.
-type thread struct {
-	task *ptrace.Task
-	gone chan struct{} // closed when it has ended
-	// visiting: it is held for a visit. Of the tracing thread.
-	visiting bool
-}
-
 // stageBytes is how much is copied to and from the GPU at once.
 const stageBytes = remote.StageBytes
-
-// visit is a thread that is held where it may call the driver. Its methods run
-// on a goroutine, never on the tracing thread, and wait; process.visits is locked.
-//
-// A thread may call the driver where the program itself is about to: at the entry of a function
-// of the driver, which holds no lock of it there, as at a return from one to the program, and at libc's exit. Elsewhere it may be anywhere, in
-// the middle of the driver, too. When a call does not return within limit, it is cancelled, and
-// no other is made in that process (stuck).
-type visit struct {
-	p     *process
-	th    *thread
-	limit time.Duration // of a function; 0: none
-	stuck bool
-	code  int32  // that the last call has returned; of the tracing thread
-	mode  uint64 // capture mode that is exchanged for the thread's next: captureRelaxed, or its own between enter and leave
-}
 
 // newVisit returns a visit of a held thread, whose functions have no limit.
 func newVisit(p *process, th *thread) *visit { return &visit{p: p, th: th, mode: captureRelaxed} }
@@ -124,23 +100,6 @@ func (v *visit) do(fn func(t *ptrace.Task, done func(error))) error {
 		}
 	}
 }
-
-// step is a call of a function of the driver, or a decision what to call next.
-//
-// Several steps are one request to the tracing thread, which makes them one after the other without
-// asking the goroutine in between: handing over costs more than most of these calls. What depends on
-// results is a step, too (choose), which is given the words that the calls have left.
-type step struct {
-	fn   string
-	args []uint64
-	may  bool // it may be missing, or fail
-	// choose, if not nil, makes it a decision: it is given the results so far, on the
-	// tracing thread, and returns what comes before the other steps.
-	choose func(w results) ([]step, error)
-}
-
-// results are the words for results.
-type results [numWords]uint64
 
 // choose makes a decision of a function, call a call that must succeed, try one whose failure is told
 // by visit.code alone.
