@@ -32,3 +32,14 @@ func setArg0(r *unix.PtraceRegs, c *Syscall, v uint64) {
 		r.Rdi = v
 	}
 }
+
+const (
+	breakInsn = 0xcc // int3
+	breakLen  = 1
+	retSize   = 8 // of a return address on the stack
+)
+
+// branchTaken is where the jump of a taken branch lies in its copy.
+const branchTaken = 2 + jumpSize
+
+const jumpSize = 14

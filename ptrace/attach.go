@@ -253,18 +253,6 @@ func (tr *tracer) announceAll() {
 	}
 }
 
-// noteStopped notes that a thread that was found running has stopped, and has done what it was
-// wanted for then; or has ended.
-func (tr *tracer) noteStopped(t *Task) {
-	if !t.attached {
-		return
-	}
-	t.attached = false
-	if tr.running--; tr.running == 0 {
-		tr.log.Debug("all threads have stopped")
-	}
-}
-
 // letGo detaches what was seized before seizing the rest failed.
 func (tr *tracer) letGo() {
 	tr.h = deaf{}
@@ -376,16 +364,6 @@ func (t *Task) trapPending() bool {
 	}
 }
 
-// scrub removes what a new task, of which nothing is known, has inherited.
-func (tr *tracer) scrub(tid int) {
-	t := &Task{TID: tid, PID: tid, Proc: newProcess(tid), tr: tr}
-	new(space).join(t.Proc)
-	for _, s := range tr.spaces() {
-		s.scrub(t)
-	}
-	t.Proc.closeMem()
-}
-
 // lastExit reports an exit at which the task is detached.
 func (tr *tracer) lastExit(t *Task) {
 	c := &t.call
@@ -397,25 +375,6 @@ func (tr *tracer) lastExit(t *Task) {
 	t.wantExit = false
 	tr.res.Exits++
 	tr.h.Exit(t, c)
-}
-
-// threadState is the state of a thread as in /proc/PID/stat; '?' if it is gone.
-func threadState(pid, tid int) byte {
-	s := proc.Stat(pid, tid, proc.StatState)
-	if len(s) != 1 {
-		return '?'
-	}
-	return s[0]
-}
-
-// isZombie says whether a thread has ended but is still listed, as a main
-// thread is that ended before the others.
-func isZombie(pid, tid int) bool {
-	switch threadState(pid, tid) {
-	case 'Z', 'X', '?':
-		return true
-	}
-	return false
 }
 
 // isOwnTracee says whether a thread is traced by this process already: it was
@@ -434,28 +393,6 @@ func attachError(pid int, err error) error {
 		return fmt.Errorf("attach to %d: %w", pid, err)
 	}
 	return fmt.Errorf("attach to %d: %w: %w%s", pid, ErrPermission, err, whyNotAttach(pid))
-}
-
-// whoTraces names the tracer of a process that has one already.
-func whoTraces(pid int) string {
-	tracer, ok := proc.StatusNumber(pid, "TracerPid")
-	if !ok || tracer == 0 {
-		return ""
-	}
-	tracer = tgidOf(tracer) // it is the tracing thread's id
-	return fmt.Sprintf(" (it is traced by process %d, %s)", tracer, proc.Comm(tracer))
-}
-
-// whyNotOurs looks for the reason why a child of ours can't be traced: who
-// follows forks (strace -f, another nvtrace) has it before us.
-func whyNotOurs(pid int) string {
-	if why := whoTraces(pid); why != "" {
-		return why
-	}
-	if why := whyNoPtrace(); why != "" {
-		return why
-	}
-	return " (the sandbox or container that this runs in forbids ptrace; nvtrace doctor says what to do)"
 }
 
 // whyNotAttach looks for the reason.

@@ -1,28 +1,10 @@
 package ptrace
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
 )
-
-// ErrBreakpoint is wrapped by the errors of Task.SetBreakpoint and Task.OnReturn
-// that say that there can't be a breakpoint at the address.
-var ErrBreakpoint = errors.New("no breakpoint possible")
-
-// Breakpoint calls a function whenever a thread comes to an instruction. It
-// belongs to an address space: all threads of a process share it, and so does a
-// vfork child until it execs; a forked child gets a copy; execve ends it.
-type Breakpoint struct {
-	Addr uint64
-	Hits uint64 // how often the function was called
-
-	fn    func(*Task, *Breakpoint)
-	site  *site // nil: removed
-	space *space
-}
 
 // SetBreakpoint puts a breakpoint in the memory of t's process. addr must be the
 // beginning of an instruction, and not one that enters the kernel. It holds at
@@ -64,13 +46,6 @@ func (t *Task) SetBreakpoint(addr uint64, fn func(t *Task, b *Breakpoint)) (*Bre
 		s.enable(st)
 	}
 	return b, nil
-}
-
-func breakError(addr uint64, why any) error {
-	if e, ok := why.(error); ok {
-		return fmt.Errorf("%w at %#x: %w", ErrBreakpoint, addr, e)
-	}
-	return fmt.Errorf("%w at %#x: %v", ErrBreakpoint, addr, why)
 }
 
 // Remove ends the breakpoint; its function is not called any more. It may be
@@ -116,17 +91,6 @@ func (t *Task) Breakpoints() []*Breakpoint {
 	}
 	return list
 }
-
-// breakState is what a task that is stopped at a breakpoint will go on with.
-type breakState struct {
-	regs  Regs // not the task's yet
-	addr  uint64
-	entry *Breakpoint // whose function is being called
-}
-
-// siKernel is the si_code of the SIGTRAP of a breakpoint instruction
-// (asm-generic/siginfo.h: SI_KERNEL).
-const siKernel = 0x80
 
 // onTrap: a task has got a SIGTRAP. It returns false if that is the program's own.
 func (tr *tracer) onTrap(t *Task) bool {
@@ -195,39 +159,6 @@ func (tr *tracer) bequeath(t *Task) {
 		r.SetIP(at)
 		t.setRegs(&r)
 	}
-}
-
-// hit calls the functions of a site.
-func (tr *tracer) hit(t *Task, s *space, st *site) {
-	sp := t.brk.regs.SP()
-	if st.waits > 0 {
-		t.returned(s, st, sp)
-	}
-	if len(st.list) > 0 && len(t.returns) > 0 {
-		t.purge(s, st.addr, sp)
-	}
-	for _, b := range st.list { // fn may set and remove: both leave this list alone
-		if b.site != nil {
-			b.Hits++
-			t.brk.entry = b
-			b.fn(t, b)
-		}
-	}
-	t.brk.entry = nil
-}
-
-// goOn prepares a task at a breakpoint for going on, and returns false if it has
-// died.
-func (tr *tracer) goOn(t *Task) bool {
-	brk := t.brk
-	t.brk = nil
-	st := t.Proc.space.at(brk.addr)
-	if st != nil && st.jump != nil && brk.regs.IP() == brk.addr {
-		brk.regs.SetIP(st.jump.Orig)
-	} else if st != nil && brk.regs.IP() == brk.addr {
-		return tr.pass(t, st, &brk.regs)
-	}
-	return t.setRegs(&brk.regs) == 0
 }
 
 // passInPlace executes the instruction of a site where it is, while all other
@@ -320,8 +251,3 @@ func (tr *tracer) singleStep(t *Task, addr uint64) bool {
 	}
 	return true
 }
-
-func signalBit(s unix.Signal) uint64 { return 1 << (s - 1) }
-
-// faults are the signals that an instruction can cause; blocked ones would kill.
-const faults = 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1) | 1<<(unix.SIGTRAP-1)

@@ -20,14 +20,6 @@ import (
 // allow the call.
 var ErrConfined = errors.New("the program's own seccomp filter does not allow it")
 
-// confineRules select the calls that install filters.
-func confineRules() []Rule {
-	return []Rule{
-		{Names: []string{"seccomp"}, Compat: true, Class: ClassInternal, Args: []ArgMatch{{Arg: 0, Op: LessEqual, Value: unix.SECCOMP_SET_MODE_FILTER, Low: true}}},
-		{Names: []string{"prctl"}, Compat: true, Class: ClassInternal, Args: []ArgMatch{{Arg: 0, Value: unix.PR_SET_SECCOMP, Low: true}}},
-	}
-}
-
 // Allows returns nil if the filters that t's process has of its own let a call pass, whatever its arguments
 // behind args are. Otherwise, and of a filter that can't be read, the error matches ErrConfined. It matches ErrState
 // where this can't be found out before t has stopped.
@@ -148,13 +140,6 @@ func (t *Task) Hides(nr uint64) bool {
 	return !t.Proc.all && slices.ContainsFunc(t.Proc.own, func(p Program) bool { return !p.shows(nr) })
 }
 
-// restarted is the call of a task that the kernel goes on with by restart_syscall(2) when a stop has
-// interrupted it.
-type restarted struct {
-	nr uint64
-	ip uint64 // behind its instruction; 0: it is not known which call that is
-}
-
 // spareRestart has a call that a stop has interrupted begin anew, where the kernel would have the task go on with
 // it by restart_syscall, which the program's filters forbid. What is left of a timeout is not known then:
 // it begins anew, too. Which call that is must be known from its first interruption on.
@@ -201,17 +186,4 @@ func (tr *tracer) filterOf(t *Task) Program {
 		return nil
 	}
 	return decodeProgram(b)
-}
-
-// insnSize is the size of struct sock_filter.
-const insnSize = 8
-
-// decodeProgram is the opposite of what Program.bytes does.
-func decodeProgram(b []byte) Program {
-	p := make(Program, len(b)/insnSize)
-	for i := range p {
-		in := b[i*insnSize:]
-		p[i] = Insn{binary.LittleEndian.Uint16(in), in[2], in[3], binary.LittleEndian.Uint32(in[4:])}
-	}
-	return p
 }

@@ -6,36 +6,6 @@ package ptrace
 // thread gets a signal in the copy, its instruction pointer is corrected to what
 // it would have been.
 
-// planKind says how the instruction under a breakpoint is executed.
-type planKind uint8
-
-const (
-	planUnknown planKind = iota
-	planInPlace          // where it is, with all other threads stopped
-	planSkip             // it does nothing
-	planJump             // it jumps to a fixed address
-	planCall             // it calls one
-	planCopy             // from a copy
-	planBranch           // from a copy, a conditional jump
-)
-
-// details is what else is known of the instruction.
-type details struct {
-	n        int    // its length
-	target   uint64 // of planJump, planCall, planBranch
-	rel      int    // planCopy: where a 4-byte operand lies that counts from the end of the instruction; 0: none
-	opposite byte   // planBranch: the short jump's opcode
-}
-
-// page holds copies of instructions.
-type page struct {
-	addr uint64
-	used int // copies
-}
-
-// copySize is the room of one copy with its jumps.
-const copySize = 32
-
 // copyAt finds the site whose copy is at addr, and how far behind its beginning
 // addr is.
 func (s *space) copyAt(addr uint64) (st *site, off uint64) {

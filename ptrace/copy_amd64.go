@@ -10,12 +10,6 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-const (
-	breakInsn = 0xcc // int3
-	breakLen  = 1
-	retSize   = 8 // of a return address on the stack
-)
-
 // returnAddress is where the function returns to at whose entry t is.
 func (t *Task) returnAddress(r *Regs) (uint64, error) {
 	var b [retSize]byte
@@ -167,11 +161,6 @@ func (t *Task) hideTrapFlag() {
 		_, _ = t.WriteMem(r.Rsp+1, b[:])
 	}
 }
-
-// branchTaken is where the jump of a taken branch lies in its copy.
-const branchTaken = 2 + jumpSize
-
-const jumpSize = 14
 
 // appendJump appends a jump to any address: jmp *0(%rip), and the address.
 func appendJump(b []byte, to uint64) []byte {

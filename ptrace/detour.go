@@ -16,25 +16,6 @@ import (
 //
 // The code, and the jump, are the business of the Injector.
 
-// Detour is a jump in place of a breakpoint.
-type Detour struct {
-	Orig uint64 // where the program's code that the jump replaced is executed
-	Flag uint64 // address of 4 bytes: whether the code makes the system call
-	On   uint32 // what they are then; otherwise 0
-	Jump []byte // what is in the program's code, at At
-	At   uint64
-}
-
-// ReturnStubs describes code that stands for return addresses: stub i, of Size
-// bytes, makes a system call, and jumps to the address at Table + 8*i.
-type ReturnStubs struct {
-	Code, Size, Table uint64
-	Count             int
-	// Other code that return addresses are replaced by lies from Own to OwnEnd.
-	Own, OwnEnd uint64
-	Calls       uint64 // where [CallStub] is, to which functions of [Task.Call] return; 0: it is not there
-}
-
 // stubOf returns the number of a stub.
 func (l *ReturnStubs) stubOf(addr uint64) (int, bool) {
 	if l.Size == 0 || addr < l.Code {

@@ -88,29 +88,6 @@ func (tr *tracer) onSyscall(t *Task) {
 	tr.enter(t, placeCall)
 }
 
-// selected does a filter's work.
-func (tr *tracer) selected(t *Task) (class uint16, ok bool) {
-	class, ok = tr.chosen(t)
-	if tr.o.Injector != nil && t.call.IP-ExemptPage < pageSize && class != ClassInternal {
-		return 0, false
-	}
-	return class, ok
-}
-
-// chosen is selected without the exempt page.
-func (tr *tracer) chosen(t *Task) (class uint16, ok bool) {
-	base, ok := tr.base.match(&t.call)
-	if ok && base == ClassInternal { // whose place internal gives to others
-		return base, true
-	}
-	for _, s := range slices.Backward(t.Proc.sets) { // the youngest filter decides
-		if class, found := s.match.match(&t.call); found {
-			return class, true
-		}
-	}
-	return base, ok
-}
-
 // isInternal reports whether the supervisor wants a selected call for its own sake. The class alone does not tell:
 // a filter that was injected gives its own.
 func (tr *tracer) isInternal(c *Syscall) bool {
@@ -192,32 +169,6 @@ func (tr *tracer) exit(t *Task) {
 	tr.finish(t, int64(tr.info.nr))
 }
 
-// finish is exit with a known result.
-func (tr *tracer) finish(t *Task, ret int64) {
-	t.inKernel = false
-	t.changed.undo(t)
-	if !t.wantExit {
-		tr.resume(t, 0)
-		return
-	}
-	t.wantExit = false
-	c := &t.call
-	c.Exit = nanotime()
-	c.Ret = ret
-	c.Restarted = isRestart(c.Ret)
-	tr.res.Exits++
-	t.at = placeExit
-	tr.h.Exit(t, c)
-	tr.resume(t, 0)
-}
-
-// isRestart recognises the results that only a tracer gets to see
-// (linux/errno.h): ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND and
-// ERESTART_RESTARTBLOCK.
-func isRestart(ret int64) bool {
-	return ret == -512 || ret == -513 || ret == -514 || ret == -516
-}
-
 // keepTraced takes CLONE_UNTRACED away from a call of clone, or of clone3, whose flags are the first word of
 // its argument.
 func (tr *tracer) keepTraced(t *Task) {
@@ -236,27 +187,6 @@ func (tr *tracer) keepTraced(t *Task) {
 	}
 	setArg0(&r, &t.call, t.call.Args[0]&^unix.CLONE_UNTRACED)
 	setRegs(t.TID, &r)
-}
-
-// changedFlags are the flags of a call of clone3, in the program's memory, which keepTraced has changed.
-type changedFlags struct {
-	pending     bool // the call is not over yet
-	addr, flags uint64
-}
-
-// restore gives them back to a task's memory, unless the program has changed them since.
-func (c *changedFlags) restore(t *Task) {
-	if now, ok := t.cloneFlags(c.addr); ok && now == c.flags&^unix.CLONE_UNTRACED {
-		t.setCloneFlags(c.addr, c.flags)
-	}
-}
-
-// undo does so if the call of t is over, whatever became of it.
-func (c *changedFlags) undo(t *Task) {
-	if c.pending {
-		c.restore(t)
-		*c = changedFlags{}
-	}
 }
 
 // cloneFlags reads what a call of clone3 is to do.
@@ -475,21 +405,6 @@ func (tr *tracer) onExec(tid int) {
 	tr.afterExec(t)
 }
 
-// afterExec lets a task go on after its execve. If a system call was injected,
-// the exit of execve has been seen already.
-func (tr *tracer) afterExec(t *Task) {
-	switch {
-	case t.hold:
-		tr.thaw(0)
-		t.parked, t.after = true, stopExec
-	case t.execed:
-		t.execed = false
-		tr.finish(t, 0)
-	default:
-		tr.resume(t, 0)
-	}
-}
-
 // began: the child has become the program.
 func (tr *tracer) began(t *Task) {
 	t.muted, t.announced = false, true
@@ -587,4 +502,26 @@ func (tr *tracer) forget(t *Task) {
 		tr.retire(t.Proc)
 		t.Proc.closeMem()
 	}
+}
+
+// noteStopped notes that a thread that was found running has stopped, and has done what it was
+// wanted for then; or has ended.
+func (tr *tracer) noteStopped(t *Task) {
+	if !t.attached {
+		return
+	}
+	t.attached = false
+	if tr.running--; tr.running == 0 {
+		tr.log.Debug("all threads have stopped")
+	}
+}
+
+// scrub removes what a new task, of which nothing is known, has inherited.
+func (tr *tracer) scrub(tid int) {
+	t := &Task{TID: tid, PID: tid, Proc: newProcess(tid), tr: tr}
+	new(space).join(t.Proc)
+	for _, s := range tr.spaces() {
+		s.scrub(t)
+	}
+	t.Proc.closeMem()
 }

@@ -357,3 +357,7 @@ func (m *ArgMatch) mask() uint64 {
 	}
 	return m.Mask
 }
+
+// pageSize is the smallest that the architectures have; memory is mapped in
+// multiples of it.
+const pageSize = 4096

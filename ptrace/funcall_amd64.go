@@ -8,20 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// funcCall is a call of a function of the program that the tracer has begun.
-type funcCall struct {
-	fn     func(*Task, uint64, error)
-	saved  Regs
-	brk    *breakState // the task stood at a breakpoint
-	at     place
-	mask   uint64
-	set    uintptr // of registers that xstate has
-	xstate []byte
-	sp     uint64 // the stack pointer behind the return
-	back   uint64 // where it returns to
-	frame  uint64 // what CallStub puts the task back from; 0: back is CallReturn
-}
-
 // CallStub is the code of [ReturnStubs].Calls. It puts a task back where it was held by
 // rt_sigreturn, from a signal's frame that rbx points to; the result is in rdi then. Normally
 // the tracer does that, and has the system call not made.

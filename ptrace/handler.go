@@ -50,9 +50,6 @@ type Syscall struct {
 	Compat bool
 }
 
-// Name returns the call's name, or "" for a number that is not known.
-func (c *Syscall) Name() string { return SyscallName(c.Arch, c.Nr) }
-
 // TaskKind says what a [TaskEvent] reports.
 type TaskKind uint8
 

@@ -1,14 +1,10 @@
 package ptrace
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
 
-// request is work for the tracing thread, from any goroutine.
-type request struct {
-	t         *Task
-	fn        func(*Task)
-	interrupt bool
-	signal    bool // of Task nil: to be done in any case
-}
+	"golang.org/x/sys/unix"
+)
 
 // Hold keeps the task stopped where it is when the handler (or the function of a
 // breakpoint) returns, until [Task.Release]. Others go on. The task may be killed
@@ -132,3 +128,59 @@ func (tr *tracer) listen(t *Task) {
 		t.cont(0)
 	}
 }
+
+// finish is exit with a known result.
+func (tr *tracer) finish(t *Task, ret int64) {
+	t.inKernel = false
+	t.changed.undo(t)
+	if !t.wantExit {
+		tr.resume(t, 0)
+		return
+	}
+	t.wantExit = false
+	c := &t.call
+	c.Exit = nanotime()
+	c.Ret = ret
+	c.Restarted = isRestart(c.Ret)
+	tr.res.Exits++
+	t.at = placeExit
+	tr.h.Exit(t, c)
+	tr.resume(t, 0)
+}
+
+// restore gives them back to a task's memory, unless the program has changed them since.
+func (c *changedFlags) restore(t *Task) {
+	if now, ok := t.cloneFlags(c.addr); ok && now == c.flags&^unix.CLONE_UNTRACED {
+		t.setCloneFlags(c.addr, c.flags)
+	}
+}
+
+// undo does so if the call of t is over, whatever became of it.
+func (c *changedFlags) undo(t *Task) {
+	if c.pending {
+		c.restore(t)
+		*c = changedFlags{}
+	}
+}
+
+// afterExec lets a task go on after its execve. If a system call was injected,
+// the exit of execve has been seen already.
+func (tr *tracer) afterExec(t *Task) {
+	switch {
+	case t.hold:
+		tr.thaw(0)
+		t.parked, t.after = true, stopExec
+	case t.execed:
+		t.execed = false
+		tr.finish(t, 0)
+	default:
+		tr.resume(t, 0)
+	}
+}
+
+// wakeSignal interrupts the tracing thread's wait: a realtime signal that Go
+// handles and ignores, and nobody uses.
+const wakeSignal = unix.Signal(63)
+
+// nudge interrupts the tracing thread's wait.
+func (tr *tracer) nudge() { _ = unix.Tgkill(os.Getpid(), tr.tid, wakeSignal) }

@@ -9,31 +9,6 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// injection makes system calls in a stopped task, and afterwards puts it back
-// where it was.
-//
-// It borrows a `syscall` instruction of the program: at the entry of a call the
-// one that is being executed, by exchanging the call; elsewhere the one before
-// the instruction pointer, or the vDSO's. Signals are blocked meanwhile, so that
-// the task can't run off into a handler; they stay pending in the kernel.
-// Nothing of the program's memory is written.
-//
-// In a program that outlives this process it is the relay's instruction, and each
-// step leaves the task in a state from which it goes on by itself: before its
-// registers are changed, the relay knows them, and before they are its own again,
-// so is its signal mask.
-type injection struct {
-	t       *Task
-	saved   Regs
-	mask    uint64
-	insn    uint64 // address of a syscall instruction
-	atEntry bool   // a call is about to be executed
-	relay   uint64 // see Task.relay; 0: the program does not outlive this process
-	begun   bool   // the task has had other registers than its own
-	stopped bool   // job control wanted to stop the task meanwhile
-	stopSig bool   // a SIGSTOP was held back
-}
-
 // borrow calls f with an injection into t, and puts t back.
 func (t *Task) borrow(f func(in *injection) error) error {
 	in := &injection{t: t, atEntry: t.at == placeEntry || t.at == placeCall}
@@ -124,51 +99,6 @@ func (in *injection) outlive() error {
 	return nil
 }
 
-// restartBlock is ERESTART_RESTARTBLOCK of linux/errno.h.
-const restartBlock = 516
-
-// restarts reports whether a task goes on with an interrupted call by restart_syscall: when it leaves its stop, or
-// as its next instruction, or at the entry of which it is. c is what is known of that call.
-func (r *Regs) restarts(c *restarted) bool {
-	const nr = unix.SYS_RESTART_SYSCALL
-	switch {
-	case r.Orig_rax != noCall && int64(r.Rax) == -restartBlock:
-		if r.Orig_rax != nr {
-			*c = restarted{r.Orig_rax, r.Rip}
-			return true
-		}
-	case r.Rax == nr:
-		return c.ip != 0 && r.Rip == c.ip-uint64(len(syscallInsn))
-	case r.Orig_rax != nr || int64(r.Rax) != -int64(unix.ENOSYS):
-		return false
-	}
-	if c.ip != r.Rip { // it was interrupted before it was traced
-		*c = restarted{}
-	}
-	return true
-}
-
-// beginAgain has such a task execute the call again, unless a signal's handler comes first. If it is not known which
-// call that is, it returns EINTR.
-func (r *Regs) beginAgain(c *restarted) {
-	const (
-		eintr     = ^uint64(unix.EINTR - 1)
-		noHandler = ^uint64(514 - 1) // ERESTARTNOHAND
-	)
-	switch interrupted := int64(r.Rax) == -restartBlock; {
-	case r.Rax == unix.SYS_RESTART_SYSCALL:
-		r.Rax, r.Orig_rax = c.nr, noCall
-	case c.ip == 0 && interrupted:
-		r.Rax = eintr
-	case c.ip == 0: // at the entry: it makes none
-		r.Rax, r.Orig_rax = eintr, noCall
-	case interrupted:
-		r.Rax, r.Orig_rax = noHandler, c.nr
-	default:
-		r.Orig_rax = c.nr
-	}
-}
-
 // begin saves the registers and finds an instruction to borrow.
 func (in *injection) begin() error {
 	t := in.t
@@ -212,12 +142,6 @@ func (in *injection) begin() error {
 	return in.block()
 }
 
-// syscallInsn is the instruction.
-var syscallInsn = [2]byte{0x0f, 0x05}
-
-// userCS is the code segment of 64-bit programs (asm/segment.h: __USER_CS).
-const userCS = 0x33
-
 // findSyscall finds a syscall instruction in t's memory: the vDSO has one for the
 // calls that it can't answer itself; otherwise in any code.
 func (t *Task) findSyscall() (uint64, error) {
@@ -248,13 +172,6 @@ func (t *Task) findSyscall() (uint64, error) {
 		}
 	}
 	return 0, fmt.Errorf("system call in %d: no syscall instruction found", t.TID)
-}
-
-func (in *injection) fail(what string, e unix.Errno) error {
-	if e == unix.ESRCH {
-		return fmt.Errorf("system call: %s of %d: %w", what, in.t.TID, ErrGone)
-	}
-	return fmt.Errorf("system call: %s of %d: %w", what, in.t.TID, e)
 }
 
 // call executes one system call in the task.
@@ -304,35 +221,6 @@ func (in *injection) call(nr uint64, args ...uint64) (int64, error) {
 		return ret, fmt.Errorf("%s in task %d: %w", callName(nr), in.t.TID, unix.Errno(-ret))
 	}
 	return int64(r.Rax), nil
-}
-
-// noCall in orig_rax says that the task is in no system call, so that none is
-// restarted.
-const noCall = ^uint64(0)
-
-// step lets the task run up to the next stop of the wanted kind.
-func (in *injection) step(req int, want stopKind) error {
-	for {
-		if e := ptraceOp(req, in.t.TID, 0); e != 0 {
-			return in.fail("resume", e)
-		}
-		st, err := in.t.await()
-		if err != nil {
-			return err
-		}
-		s := classify(st)
-		switch {
-		case s.kind == want:
-			return nil
-		case s.kind == stopGroup || s.kind == stopTrap:
-			in.stopped = true
-		case s.kind == stopSignal && s.sig == unix.SIGSTOP:
-			in.stopSig = true
-		case s.kind == stopSignal: // SIGSYS, or it can't be blocked: the instruction itself causes it
-			return fmt.Errorf("system call in task %d: it got %v", in.t.TID, s.sig)
-		}
-		// Others, like a filter's stop for our own call, are in between.
-	}
 }
 
 // restore puts the task back: at an entry by making it enter its call again,
@@ -488,4 +376,24 @@ func (t *Task) syscall(nr uint64, args []uint64) (ret int64, err error) {
 		return err
 	})
 	return ret, err
+}
+
+// skipCall makes the task, which is at the entry of a system call, not make it,
+// and stop behind it.
+func (t *Task) skipCall() bool {
+	var r Regs
+	if t.getRegs(&r) != 0 {
+		return false
+	}
+	orig := r
+	r.noRestart()
+	if t.setRegs(&r) != 0 {
+		return false
+	}
+	in := &injection{t: t}
+	if in.step(unix.PTRACE_SYSCALL, stopSyscall) != nil {
+		return false
+	}
+	in.rejoin()
+	return t.setRegs(&orig) == 0
 }

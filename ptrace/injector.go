@@ -1,10 +1,6 @@
 package ptrace
 
-import (
-	"slices"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // An Injector has code of its own in the traced processes, in memory at [ExemptPage] and
 // elsewhere. It answers for what only that code's owner can know. Its methods are called
@@ -43,16 +39,6 @@ type Injector interface {
 	Stubs() ReturnStubs
 }
 
-// fault asks the Injector about a signal, and lets the task go on without it if that was
-// dealt with.
-func (tr *tracer) fault(t *Task, sig unix.Signal) bool {
-	if tr.o.Injector == nil || !t.announced || tr.crash != nil || !tr.o.Injector.Fault(t, sig) {
-		return false
-	}
-	tr.resume(t, 0)
-	return true
-}
-
 // Memory of an [Injector] in the traced programs is used by code that runs in them: a program that maps something
 // in its place, or takes it away, would end. It has chosen the address by itself, since the kernel never gives
 // out one that is taken, and the kernel may refuse such a call as well (ENOMEM). Only addresses that come near
@@ -60,27 +46,6 @@ func (tr *tracer) fault(t *Task, sig unix.Signal) bool {
 
 // A Span is a range of addresses: First, up to End.
 type Span struct{ First, End uint64 }
-
-// reservedCalls are those that change what is mapped at an address that the program names, or what a child gets of
-// it. A size of noSize is no argument of the call: then the address alone counts.
-var reservedCalls = []struct {
-	names      []string
-	addr, size int
-	fixed      []ArgMatch
-}{
-	{[]string{"mmap"}, 0, 1, []ArgMatch{{Arg: 3, Mask: unix.MAP_FIXED, Value: unix.MAP_FIXED, Low: true}}},
-	{[]string{"mremap"}, 4, 2, []ArgMatch{{Arg: 3, Mask: unix.MREMAP_FIXED, Value: unix.MREMAP_FIXED, Low: true}}},
-	{[]string{"munmap", "mprotect", "pkey_mprotect", "mremap"}, 0, 1, nil},
-	{[]string{"madvise"}, 0, 1, []ArgMatch{ // one range is short in a filter, see leaves
-		{Arg: 2, Op: GreaterEqual, Value: unix.MADV_DONTNEED, Low: true}, {Arg: 2, Op: LessEqual, Value: unix.MADV_GUARD_INSTALL, Low: true},
-	}},
-	{[]string{"shmat"}, 1, noSize, []ArgMatch{{Arg: 2, Mask: shmRemap, Value: shmRemap, Low: true}}},
-}
-
-const (
-	noSize   = -1
-	shmRemap = 0x4000 // SHM_REMAP of linux/shm.h
-)
 
 // leaves reports whether a call leaves the memory as it is, in children, too: most advice does.
 func leaves(name string, args *[6]uint64) bool {
@@ -94,51 +59,21 @@ func leaves(name string, args *[6]uint64) bool {
 	return true
 }
 
-// reservedRules select the calls that may change what lies in spans. A filter can't add, so not the end is
-// compared: either the address lies within a span, or not further below than that is long, or the size is no
-// smaller than the span's.
-func reservedRules(spans []Span) (rules []Rule) {
-	for _, c := range reservedCalls {
-		for _, s := range spans {
-			length := s.End - s.First
-			if c.size == noSize {
-				length = 0
-			}
-			before := append(slices.Clip(c.fixed), ArgMatch{Arg: c.addr, Op: LessEqual, Value: s.End - 1})
-			near := slices.Clip(before)
-			if s.First > length {
-				near = append(near, ArgMatch{Arg: c.addr, Op: GreaterEqual, Value: s.First - length})
-				if c.size != noSize {
-					long := append(slices.Clip(before), ArgMatch{Arg: c.size, Op: GreaterEqual, Value: length})
-					rules = append(rules, Rule{Names: c.names, Class: ClassInternal, Args: long})
-				}
-			}
-			rules = append(rules, Rule{Names: c.names, Class: ClassInternal, Args: near})
-		}
-	}
-	return rules
+// Detour is a jump in place of a breakpoint.
+type Detour struct {
+	Orig uint64 // where the program's code that the jump replaced is executed
+	Flag uint64 // address of 4 bytes: whether the code makes the system call
+	On   uint32 // what they are then; otherwise 0
+	Jump []byte // what is in the program's code, at At
+	At   uint64
 }
 
-// reserves reports whether t's call would change memory of the Injector's.
-func (tr *tracer) reserves(t *Task) bool {
-	if tr.o.Injector == nil || t.call.Compat {
-		return false
-	}
-	name, args := t.call.Name(), &t.call.Args
-	if leaves(name, args) {
-		return false
-	}
-	for _, c := range reservedCalls {
-		if !slices.Contains(c.names, name) || slices.ContainsFunc(c.fixed, func(m ArgMatch) bool { return !m.matches(args) }) {
-			continue
-		}
-		addr, size := args[c.addr], uint64(1)
-		if c.size != noSize {
-			size = args[c.size]
-		}
-		if size > 0 && tr.o.Injector.Holds(t, addr, size) {
-			return true
-		}
-	}
-	return false
+// ReturnStubs describes code that stands for return addresses: stub i, of Size
+// bytes, makes a system call, and jumps to the address at Table + 8*i.
+type ReturnStubs struct {
+	Code, Size, Table uint64
+	Count             int
+	// Other code that return addresses are replaced by lies from Own to OwnEnd.
+	Own, OwnEnd uint64
+	Calls       uint64 // where [CallStub] is, to which functions of [Task.Call] return; 0: it is not there
 }

@@ -8,104 +8,15 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// tracer is the state of one Run or Attach. Everything in it belongs to the
-// tracing thread, except for what is marked.
-type tracer struct {
-	o   *Options
-	h   Handler
-	log *slog.Logger
-	res Result
-
-	prog  Program  // of the base rules
-	base  *matcher // of the same, for tasks without a filter
-	users *matcher // of those of them that the handler wants
-	extra *ruleSet // of the extra rules; nil: none
-	stubs ReturnStubs
-
-	tasks   map[int]*Task
-	last    *Task // the one looked up last
-	root    int   // pid of the program
-	child   *spawned
-	refused func() error // whether the context of Run has been cancelled
-	held    int          // tasks that the handler has not been told of yet
-
-	cur       *Task // the task that is being dispatched
-	born      *Task // a new task that the handler is being told of
-	pending   []waited
-	kept      int // the task that is being dispatched, if its stop is kept; see keeps
-	detaching bool
-	killing   bool
-	outlived  bool // tasks live on if this process is killed
-	noInfo    bool // the kernel lacks PTRACE_GET_SYSCALL_INFO
-	crash     *HandlerError
-	frozen    []*Task  // frozen by StopWorld
-	former    []*space // of processes that have ended
-	unstopped bool     // the handler is told of tasks that are not stopped
-
-	info syscallInfo
-	ev   TaskEvent
-
-	wake atomic.Bool // set by other threads: cancelled
-	seen atomic.Bool // set by this one: it knows
-	over atomic.Bool // set by this one: the program has ended
-	tid  int
-
-	sigs     *signals  // that are passed on; nil: none
-	arrived  []arrival // signals that processes have got lately
-	running  int       // threads that Attach has found, and that have not stopped yet
-	expected []arrival // signals that they are about to get, and that were dealt with
-
-	seesEnds     bool // tasks stop when they are about to end, see endings
-	filters      int  // see countFilters
-	filtersKnown bool
-
-	mu       sync.Mutex
-	requests []request     // by any goroutine, guarded by mu
-	work     atomic.Bool   // there are requests
-	served   bool          // one was done: stops come first now
-	kick     chan struct{} // tells the watcher to interrupt the wait
-}
-
-// waited is a result of wait4.
-type waited struct {
-	tid    int
-	status unix.WaitStatus
-	kept   bool // see tracer.keeps
-}
-
 // seizeOptions are what every tracee gets. PTRACE_O_TRACEEXIT is not among
 // them: it would cost a stop for each thread's end. See endings.
 const seizeOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
 	unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACESECCOMP
-
-// untracedRules select the calls of clone whose child would escape: with the
-// filter, but without a tracer, so that its calls would fail. The flag is taken
-// away. Clone3 has it in memory, where no filter sees it: it always stops.
-func untracedRules() []Rule {
-	return []Rule{
-		{
-			Names: []string{"clone"}, Compat: true, Class: ClassInternal,
-			Args: []ArgMatch{{Arg: 0, Op: NotEqual, Mask: unix.CLONE_UNTRACED, Low: true}},
-		},
-		{Names: []string{"clone3"}, Compat: true, Class: ClassInternal},
-	}
-}
-
-// internalRules select the calls that the supervisor stops at for its own sake.
-func internalRules(o *Options) []Rule {
-	rules := append(untracedRules(), confineRules()...)
-	if o.Injector != nil {
-		rules = append(rules, reservedRules(o.Injector.Room())...)
-	}
-	return rules
-}
 
 func newTracer(o *Options, h Handler) (*tracer, error) {
 	tr := &tracer{o: o, h: h, log: o.Logger, tasks: map[int]*Task{}, kick: make(chan struct{}, 1)}
@@ -129,15 +40,6 @@ func newTracer(o *Options, h Handler) (*tracer, error) {
 	}
 	tr.users, err = newMatcher(rules[len(internal):])
 	return tr, err
-}
-
-// compile makes a filter of rules.
-func (tr *tracer) compile(rules []Rule) (Program, error) {
-	rules, err := tr.unfailing(rules)
-	if err != nil {
-		return nil, err
-	}
-	return compile(rules, ActionTrace, tr.o.Injector != nil)
 }
 
 // compileExtra compiles the rules that come into force later.
@@ -309,13 +211,6 @@ func (tr *tracer) outcome(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return nil
-}
-
-func describe(w unix.WaitStatus) string {
-	if w.Signaled() {
-		return "signal " + w.Signal().String()
-	}
-	return fmt.Sprintf("status %d", w.ExitStatus())
 }
 
 // loop runs until no tracee is left.
@@ -541,38 +436,6 @@ func (tr *tracer) stopped(t *Task, s stop) {
 	}
 }
 
-// resume lets a stopped task go on, with a signal or without. Between the entry
-// and the exit of a call it always asks for the exit, or a stop in between (a
-// fork, an exec, job control) would lose it. ESRCH: it was killed meanwhile.
-func (tr *tracer) resume(t *Task, sig unix.Signal) {
-	tr.thaw(0)
-	if t.replaced() {
-		t.brk = nil
-		return
-	}
-	if t.hold {
-		t.parked, t.after, t.afterSig = true, stopNone, sig
-		return
-	}
-	if t.brk != nil {
-		if !tr.goOn(t) {
-			return
-		}
-		if t.fault != 0 {
-			sig, t.fault = t.fault, 0
-			t.at = placeNone
-			tr.res.Signals++
-			tr.event(t, TaskEvent{Kind: TaskSignal, Signal: sig})
-			if t.hold {
-				t.parked, t.after, t.afterSig = true, stopNone, sig
-				return
-			}
-		}
-	}
-	t.at = placeNone
-	t.cont(sig)
-}
-
 // mostSteps bounds the instructions that a signal waits for.
 const mostSteps = 4096
 
@@ -611,38 +474,6 @@ func (tr *tracer) stepOut(t *Task, sig unix.Signal) bool {
 		setSiginfo(t.TID, &si) // of the stop of the last step; fails if it has died
 	}
 	return true
-}
-
-// replaced says whether t is gone. A main thread in a stop can be killed by
-// another thread's execve, and its id is then that thread's, in a stop of its own
-// that must be left alone until it is reported.
-func (t *Task) replaced() bool {
-	if !t.dead && t.TID == t.PID && t.Proc.tasks > 1 {
-		var si siginfo
-		t.dead = getSiginfo(t.TID, &si) == 0 && si.signo == int32(unix.SIGTRAP) && si.code>>8 == unix.PTRACE_EVENT_EXEC
-	}
-	return t.dead
-}
-
-// cont is the request of resume.
-func (t *Task) cont(sig unix.Signal) {
-	t.spareRestart()
-	req := unix.PTRACE_CONT
-	if t.wantExit || t.changed.pending || t.Proc.all {
-		req = unix.PTRACE_SYSCALL
-	}
-	ptraceOp(req, t.TID, uintptr(sig))
-	if t.rejoin || len(t.onStop) > 0 { // any stop clears an interruption that was to come
-		t.rejoin = false
-		ptraceOp(unix.PTRACE_INTERRUPT, t.TID, 0)
-	}
-}
-
-// event tells the handler.
-func (tr *tracer) event(t *Task, e TaskEvent) {
-	tr.ev = e
-	tr.ev.Time = nanotime()
-	tr.h.Task(t, &tr.ev)
 }
 
 // cancelled reacts to a cancelled context.
@@ -684,7 +515,3 @@ func (tr *tracer) threadSetup() (undo func()) {
 		rtSigaction(unix.SIGCHLD, &chld, nil)
 	}
 }
-
-// wakeSignal interrupts the tracing thread's wait: a realtime signal that Go
-// handles and ignores, and nobody uses.
-const wakeSignal = unix.Signal(63)

@@ -63,10 +63,6 @@ func (t *Task) readTail(addr uint64, buf []byte, n int, e unix.Errno) (int, erro
 	return n, nil
 }
 
-// pageSize is the smallest that the architectures have; memory is mapped in
-// multiples of it.
-const pageSize = 4096
-
 // access moves one piece of memory by a process_vm call, or by pread or pwrite
 // of /proc/PID/mem where that is forbidden.
 func (t *Task) access(vm, file uintptr, addr uint64, buf []byte) (int, unix.Errno) {

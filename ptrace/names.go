@@ -82,3 +82,6 @@ func callsNamed(name string, compat bool) (calls []call, known bool) {
 	}
 	return calls, known
 }
+
+// Name returns the call's name, or "" for a number that is not known.
+func (c *Syscall) Name() string { return SyscallName(c.Arch, c.Nr) }

@@ -1,12 +1,11 @@
 package ptrace
 
 import (
-	"strconv"
 	"strings"
 
-	"nvtrace/ptrace/proc"
-
 	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace/proc"
 )
 
 // The first process of a pid namespace gets no signals that it has no handler for, except
@@ -35,15 +34,6 @@ func (tr *tracer) doomed(t *Task, sig unix.Signal) bool {
 	return ok && caught&signalBit(sig) == 0
 }
 
-// tristate is an answer that may not have been looked for yet.
-type tristate uint8
-
-const (
-	unknown tristate = iota
-	no
-	yes
-)
-
 // isNSInit says whether a process is the first one of its pid namespace.
 func isNSInit(pid int) tristate {
 	ids, ok := proc.Status(pid, "NSpid") // in each namespace, the innermost last
@@ -54,13 +44,6 @@ func isNSInit(pid int) tristate {
 		return yes
 	}
 	return no
-}
-
-// signalSet reads a set of signals from /proc/PID/status.
-func signalSet(tid int, name string) (set uint64, ok bool) {
-	v, _ := proc.Status(tid, name)
-	set, err := strconv.ParseUint(v, 16, 64)
-	return set, err == nil
 }
 
 // letDie lets go a task that is doomed.

@@ -225,3 +225,10 @@ type HandlerError struct {
 
 // Error implements error.
 func (e *HandlerError) Error() string { return fmt.Sprintf("trace handler: panic: %v", e.Value) }
+
+func describe(w unix.WaitStatus) string {
+	if w.Signaled() {
+		return "signal " + w.Signal().String()
+	}
+	return fmt.Sprintf("status %d", w.ExitStatus())
+}

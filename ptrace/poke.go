@@ -74,3 +74,75 @@ func (t *Task) textError(addr uint64, e unix.Errno) error {
 	}
 	return fmt.Errorf("write code of %d at %#x: %w%s", t.TID, addr, e, why)
 }
+
+// edit notes that the program's code changes to b at addr.
+func (st *site) edit(addr uint64, b []byte) {
+	changed := false
+	for i := range st.n {
+		if k := st.addr + uint64(i) - addr; k < uint64(len(b)) && st.code[i] != b[k] {
+			st.code[i] = b[k]
+			changed = true
+		}
+	}
+	if changed {
+		st.plan, st.slot = planUnknown, 0
+	}
+}
+
+// within returns the sites, also the removed ones, whose code overlaps a range.
+func (s *space) within(addr uint64, n int) []*site {
+	var found []*site
+	for _, m := range []map[uint64]*site{s.sites, s.tombs} {
+		for a, st := range m {
+			if a < addr+uint64(n) && addr < a+maxCode {
+				found = append(found, st)
+			}
+		}
+	}
+	return found
+}
+
+// write writes by force, through the memory of any process in s.
+func (s *space) write(addr uint64, b []byte) bool {
+	for _, p := range s.procs {
+		if p.mem >= 0 {
+			if n, e := pwrite(p.mem, addr, b); e == 0 && n == len(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// read reads memory, without a task.
+func (s *space) read(addr uint64, b []byte) bool {
+	for _, p := range s.procs {
+		if p.mem >= 0 {
+			if n, e := pread(p.mem, addr, b); e == 0 && n == len(b) {
+				return true
+			}
+		}
+	}
+	if t := s.stopped(); t != nil {
+		n, _ := t.ReadMem(addr, b)
+		return n == len(b)
+	}
+	return false
+}
+
+// stopped returns a stopped task in s, if there is one, for memory that can't
+// be reached through a file.
+func (s *space) stopped() *Task {
+	if s.tr == nil || s.tr.cur == nil || s.tr.cur.Proc == nil || s.tr.cur.Proc.space != s {
+		return nil
+	}
+	return s.tr.cur
+}
+
+// planted tells of a site once for each process, unless its code has changed.
+func (tr *tracer) planted(pid int, st *site) {
+	if tr.o.Planted != nil && (st.told != pid || st.toldCode != st.code) {
+		st.told, st.toldCode = pid, st.code
+		tr.o.Planted(pid, st.addr, st.code[:st.n])
+	}
+}

@@ -1,6 +1,7 @@
 package ptrace
 
 import (
+	"encoding/binary"
 	"os"
 	"unsafe"
 
@@ -285,4 +286,17 @@ func threadCPU() int64 {
 		return 0
 	}
 	return ts.Nano()
+}
+
+// insnSize is the size of struct sock_filter.
+const insnSize = 8
+
+// decodeProgram is the opposite of what Program.bytes does.
+func decodeProgram(b []byte) Program {
+	p := make(Program, len(b)/insnSize)
+	for i := range p {
+		in := b[i*insnSize:]
+		p[i] = Insn{binary.LittleEndian.Uint16(in), in[2], in[3], binary.LittleEndian.Uint32(in[4:])}
+	}
+	return p
 }

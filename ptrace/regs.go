@@ -7,14 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"nvtrace/ptrace/proc"
-
 	"golang.org/x/sys/unix"
-)
 
-// Regs are the general registers of a stopped task, as PTRACE_GETREGSET
-// (NT_PRSTATUS) gives them: struct user_regs_struct of sys/user.h.
-type Regs unix.PtraceRegs
+	"nvtrace/ptrace/proc"
+)
 
 // ErrState is wrapped when a method of [Task] needs the task at a stop of
 // another kind.

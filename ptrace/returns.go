@@ -5,19 +5,6 @@ import (
 	"slices"
 )
 
-// oneShot waits for the return from a function.
-type oneShot struct {
-	addr   uint64 // where it returns to
-	sp     uint64 // the stack pointer behind the return
-	entry  uint64 // the function's breakpoint
-	thread uint64 // thread pointer
-	fn     func(*Task, uint64)
-	stub   uint64 // the return stub in place of addr; 0: there is a breakpoint
-}
-
-// slot is where the return address lies.
-func (e *oneShot) slot() uint64 { return e.sp - retSize }
-
 // OnReturn calls fn once, when the function returns at whose entry t is, with
 // what it returns. It may be called only from the function of a breakpoint at a
 // function's first instruction. It holds for this thread and this call of a

@@ -6,22 +6,15 @@ import (
 	"slices"
 	"sync"
 
-	"nvtrace/ptrace/proc"
-
 	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace/proc"
 )
 
 // Signals that are sent to this process are caught by a handler of our own, since Go's
 // tells neither who has sent one nor how, and takes those for faults of this process that
 // mean one (SIGSEGV) or ends it with a crash report (SIGABRT). It writes what it is told to
 // a pipe.
-
-// sent is a signal that a process has got.
-type sent struct {
-	sig  unix.Signal
-	code int32 // si_code
-	from int32 // si_pid: who has sent it; 0: the kernel
-}
 
 // Of si_code (asm-generic/siginfo.h): a signal sent by kill(2).
 const siUser = 0

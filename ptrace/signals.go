@@ -5,7 +5,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,16 +23,6 @@ const recent = 10 * time.Second
 var fatal = []unix.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS,
 	unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
-}
-
-// signals passes this process's signals on to the traced program.
-type signals struct {
-	ch     chan unix.Signal // that has come
-	want   []unix.Signal
-	batch  []sent      // what was not looked at yet; guarded by catcher.mu
-	stop   func()      // ends that, soon, once
-	detach bool        // Attach: the first one ends tracing
-	came   atomic.Bool // one has, and what comes with it is still caught after the end
 }
 
 // newSignals returns what is to be collected.
@@ -220,13 +209,6 @@ func wouldDie(pid int, sig unix.Signal) bool {
 	return true
 }
 
-// arrival is a signal that a process has got.
-type arrival struct {
-	sent
-	pid  int
-	when int64
-}
-
 // arrives notes a signal that is about to be delivered, if this process may have got it,
 // too.
 func (tr *tracer) arrives(t *Task, sig unix.Signal) {
@@ -330,9 +312,6 @@ func (tr *tracer) interrupt(quit chan struct{}) {
 	tr.wake.Store(true)
 	tr.poke(quit, tr.seen.Load)
 }
-
-// nudge interrupts the tracing thread's wait.
-func (tr *tracer) nudge() { _ = unix.Tgkill(os.Getpid(), tr.tid, wakeSignal) }
 
 // remind interrupts the tracing thread again until it has seen that there is work:
 // whoever asked for that has interrupted it once, but that could come just before

@@ -10,62 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is an address space, with the breakpoints in it. The processes that
-// share one are mostly a vfork child and its parent.
-type space struct {
-	tr    *tracer
-	procs []*Process
-	sites map[uint64]*site // live ones
-	// tombs are sites that were removed. A thread may have run into one without
-	// this being known yet.
-	tombs map[uint64]*site
-	jumps map[uint64]*site  // detours, live ones and others
-	stubs map[uint64]uint64 // return stubs in use, and where they return to
-
-	syscall uint64 // a syscall instruction; 0: not looked for yet
-	relay   uint64 // this tracer's relay; 0: not looked for yet
-	pages   []page // for copies of instructions
-	noPages bool   // none can be had
-	skips   bool   // some task's skip was set
-}
-
-// maxCode is how long an instruction can be.
-const maxCode = 15
-
-// site is an address with a breakpoint instruction of ours.
-type site struct {
-	addr  uint64
-	code  [maxCode]byte // what the program has there
-	n     int           // how much of that could be read
-	list  []*Breakpoint // replaced, never changed in place
-	waits int           // one-shots of OnReturn
-
-	plan planKind // how the instruction is executed
-	how  details
-	slot uint64 // its copy; 0: none yet
-
-	jump *Detour // not nil: it is a detour
-
-	told     int // the process that Options.Planted was last told of it
-	toldCode [maxCode]byte
-}
-
-func (st *site) live() bool { return len(st.list) > 0 || st.waits > 0 }
-
-// edit notes that the program's code changes to b at addr.
-func (st *site) edit(addr uint64, b []byte) {
-	changed := false
-	for i := range st.n {
-		if k := st.addr + uint64(i) - addr; k < uint64(len(b)) && st.code[i] != b[k] {
-			st.code[i] = b[k]
-			changed = true
-		}
-	}
-	if changed {
-		st.plan, st.slot = planUnknown, 0
-	}
-}
-
 // join makes p one of the processes in s.
 func (s *space) join(p *Process) {
 	p.space = s
@@ -78,61 +22,11 @@ func (s *space) leave(p *Process) bool {
 	return len(s.procs) == 0
 }
 
-// within returns the sites, also the removed ones, whose code overlaps a range.
-func (s *space) within(addr uint64, n int) []*site {
-	var found []*site
-	for _, m := range []map[uint64]*site{s.sites, s.tombs} {
-		for a, st := range m {
-			if a < addr+uint64(n) && addr < a+maxCode {
-				found = append(found, st)
-			}
-		}
-	}
-	return found
-}
-
-// write writes by force, through the memory of any process in s.
-func (s *space) write(addr uint64, b []byte) bool {
-	for _, p := range s.procs {
-		if p.mem >= 0 {
-			if n, e := pwrite(p.mem, addr, b); e == 0 && n == len(b) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // byteAt reads one byte.
 func (s *space) byteAt(addr uint64) (byte, bool) {
 	var b [1]byte
 	ok := s.read(addr, b[:])
 	return b[0], ok
-}
-
-// read reads memory, without a task.
-func (s *space) read(addr uint64, b []byte) bool {
-	for _, p := range s.procs {
-		if p.mem >= 0 {
-			if n, e := pread(p.mem, addr, b); e == 0 && n == len(b) {
-				return true
-			}
-		}
-	}
-	if t := s.stopped(); t != nil {
-		n, _ := t.ReadMem(addr, b)
-		return n == len(b)
-	}
-	return false
-}
-
-// stopped returns a stopped task in s, if there is one, for memory that can't
-// be reached through a file.
-func (s *space) stopped() *Task {
-	if s.tr == nil || s.tr.cur == nil || s.tr.cur.Proc == nil || s.tr.cur.Proc.space != s {
-		return nil
-	}
-	return s.tr.cur
 }
 
 // plant makes a site at addr, or finds it.
@@ -177,14 +71,6 @@ func (s *space) plant(t *Task, addr uint64) (*site, error) {
 	}
 	s.sites[addr] = st
 	return st, nil
-}
-
-// planted tells of a site once for each process, unless its code has changed.
-func (tr *tracer) planted(pid int, st *site) {
-	if tr.o.Planted != nil && (st.told != pid || st.toldCode != st.code) {
-		st.told, st.toldCode = pid, st.code
-		tr.o.Planted(pid, st.addr, st.code[:st.n])
-	}
 }
 
 // removeUnused removes the breakpoint instruction of a site that nobody needs.

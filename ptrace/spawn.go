@@ -9,23 +9,10 @@ import (
 	"strings"
 	"syscall"
 
-	"nvtrace/ptrace/internal/early"
-
 	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace/internal/early"
 )
-
-// spawned is a child that waits for the word to go.
-type spawned struct {
-	pid  int
-	path string
-	dir  string
-
-	plan *plan  // the child reads it
-	page []byte // the mapping of hs, and of the child's stack
-	hs   *handshake
-	goW  *os.File // a byte lets it go, closing it makes it end
-	done *os.File // reads end of file when it has execed or ended
-}
 
 // releaseSpins is how often a child looks whether it may go on before it sleeps: for some
 // 200 µs, which is longer than it has to wait, where to wake it can take as long.

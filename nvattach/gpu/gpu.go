@@ -182,15 +182,6 @@ func (tr *Tracer) Close() {
 }
 
 // The values.
-const (
-	// NoMachineCode leaves machine code alone.
-	NoMachineCode MachineCode = iota
-	// TestedMachineCode is that of architectures on which this was seen to work.
-	TestedMachineCode
-	// AnyMachineCode is that of all architectures whose instructions are known.
-	AnyMachineCode
-)
-
 // testedArch is the architecture of the GPUs (H100, H200) on which woven machine code was
 // run against counts by other means.
 const testedArch = 90

@@ -87,6 +87,15 @@ type Options struct {
 // MachineCode says into which machine code programs are put.
 type MachineCode uint8
 
+const (
+	// NoMachineCode leaves machine code alone.
+	NoMachineCode MachineCode = iota
+	// TestedMachineCode is that of architectures on which this was seen to work.
+	TestedMachineCode
+	// AnyMachineCode is that of all architectures whose instructions are known.
+	AnyMachineCode
+)
+
 // Stats say what probes cost besides what they cost in kernels.
 type Stats struct {
 	Images      int           // that were rewritten

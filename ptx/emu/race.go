@@ -8,14 +8,6 @@ import (
 	"nvtrace/ptx"
 )
 
-const (
-	accessRead accessKind = iota
-	accessWrite
-	accessStrongRead // volatile, relaxed, acquire
-	accessStrongWrite
-	accessAtomic
-)
-
 func (k accessKind) String() string {
 	return [...]string{"read", "write", "strong read", "strong write", "atomic"}[k]
 }

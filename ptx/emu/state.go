@@ -256,6 +256,12 @@ type group struct {
 
 type groupState uint8
 
+const (
+	groupReady   groupState = iota
+	groupSync               // waits for other lanes of its warp
+	groupBarrier            // waits at a barrier of its block or cluster
+)
+
 // A barRed says where a waiting group wants the barrier's reduction.
 type barRed struct {
 	op   string
@@ -392,6 +398,14 @@ type touch struct {
 
 // An accessKind says how memory is touched.
 type accessKind uint8
+
+const (
+	accessRead accessKind = iota
+	accessWrite
+	accessStrongRead // volatile, relaxed, acquire
+	accessStrongWrite
+	accessAtomic
+)
 
 // A program is a kernel with all that it can reach, compiled together: the
 // layout of shared memory belongs to it.

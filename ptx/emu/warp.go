@@ -4,12 +4,6 @@ import "math/bits"
 
 const fullMask = ^uint32(0)
 
-const (
-	groupReady   groupState = iota
-	groupSync               // waits for other lanes of its warp
-	groupBarrier            // waits at a barrier of its block or cluster
-)
-
 // sliceFuel is how many instructions a warp runs before another gets its turn.
 const sliceFuel = 4096
 
