@@ -215,7 +215,7 @@ func noProgram(objs []*object.Object, names []string) error {
 			return object.Markf(ErrNoProgram, "%s has no program to run: %s in section %q: %s", obj.Name, i.Name, i.Section, i.Reason)
 		}
 	}
-	return object.Markf(ErrNoProgram, "the objects have no program")
+	return object.Markf(ErrNoProgram, "the objects have no program; one stands in a section, such as SEC(\"cuda.entry/*\")")
 }
 
 // programsWanted returns the object's programs that are wanted, with what [Object.expand] puts in.

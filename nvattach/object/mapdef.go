@@ -235,7 +235,7 @@ func (m *MapDef) check() error {
 	}
 	switch {
 	case m.MaxEntries == 0:
-		return fmt.Errorf("max_entries is 0")
+		return errors.New("max_entries is 0; write __uint(max_entries, N) in its definition")
 	case m.ValueSize == 0 || m.ValueSize > values.MaxBytes:
 		return fmt.Errorf("a value of %d bytes; 1 to %d can be had", m.ValueSize, values.MaxBytes)
 	case m.PerBlock() && m.BlockBytes() > maxBlockBytes:

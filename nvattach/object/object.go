@@ -379,7 +379,7 @@ func ignoredReason(section string) string {
 	case "kprobe", "kretprobe":
 		return "a program for the kernel: one for a GPU in such a section has a name that begins with " + gpuProgram + ", or is in a section cuda.…"
 	}
-	return fmt.Sprintf("programs of kind %s are not supported; on the host there are uprobe, uretprobe, tracepoint/syscalls and tracepoint/raw_syscalls", kind)
+	return fmt.Sprintf("programs of kind %s are not supported; on the host there are uprobe, uretprobe, usdt, tracepoint/syscalls and tracepoint/raw_syscalls, in kernels cuda.entry, cuda.exit, cuda.mem, cuda.insn and cuda.block", kind)
 }
 
 // Map returns the map of that name, or nil.

@@ -48,7 +48,7 @@ func ExampleVerify() {
 	}}, nil)
 	fmt.Println(err)
 	// Output:
-	// program wild: instruction 1 (LdXMemDW dst: r0 src: r1 off: 0 imm: 0): reads through r1, which is a number; only pointers from helpers, maps, the stack and the context can be followed [return *(long *)64;]
+	// program wild: instruction 1 (LdXMemDW dst: r0 src: r1 off: 0 imm: 0): reads through r1, which is a number; only pointers from helpers, maps, the stack and the context can be followed; bpf_probe_read copies memory at an address [return *(long *)64;]
 }
 
 // A program that is proven runs on the CPU, too, one instruction after the other.

@@ -160,7 +160,7 @@ func (f *flattener) callee(i int) (int, error) {
 	if ref := ins.Reference(); ref != "" {
 		to, ok := f.symbols[ref]
 		if !ok {
-			return 0, f.p.refuse(i, "", "calls %s, which the object does not define", ref)
+			return 0, f.p.refuse(i, "the headers declare all that can be called", "calls %s, which the object does not define", ref)
 		}
 		return to, nil
 	}
@@ -391,7 +391,7 @@ func (f *flattener) decodeCall(i int, o *op) error {
 	o.kind, o.id = opHelper, int32(ins.Constant)
 	h, ok := f.env.Helpers[o.id]
 	if !ok || h == nil {
-		return p.refuse(i, "", "helper %d (%s) is not known here", o.id, helperName(ins.Constant))
+		return p.refuse(i, "nvtrace help probes lists the helpers, and where each can be called", "helper %d (%s) is not known here", o.id, helperName(ins.Constant))
 	}
 	if h.Refuse != "" {
 		return p.refuse(i, h.Hint, "helper %d (%s): %s", o.id, h.Name, h.Refuse)

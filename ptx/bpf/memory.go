@@ -33,7 +33,7 @@ func (a *analysis) access(s *state, i int, r uint8, off int64, size int, write b
 		if v.isNull() {
 			return acc, a.refuse(i, "test the pointer before", "%s through NULL", verb)
 		}
-		return acc, a.refuse(i, "only pointers from helpers, maps, the stack and the context can be followed", "%s through r%d, which is a number", verb, r)
+		return acc, a.refuse(i, "only pointers from helpers, maps, the stack and the context can be followed; bpf_probe_read copies memory at an address", "%s through r%d, which is a number", verb, r)
 	case kMixed:
 		return acc, a.refuse(i, "use one variable for each", "%s through r%d, which holds different things on different paths", verb, r)
 	case kMap:

@@ -213,7 +213,7 @@ func TestRefusedSource(t *testing.T) {
 		source, position, suffix string
 	}{
 		{"in the program", cat(asm.Instructions{main[0], asm.BuiltinFunc(4711).Call()}, end), "  here();", "probe.bpf.c:12", " [probe.bpf.c:12: here();]"},
-		{"in a function without lines", cat(main, callee), "", "", "is not known here"},
+		{"in a function without lines", cat(main, callee), "", "", "and where each can be called"},
 	} {
 		_, err := Verify(&Program{Name: "p", Insns: c.insns}, w.env)
 		var why *RefusedError

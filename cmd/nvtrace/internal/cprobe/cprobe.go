@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 
@@ -78,10 +79,35 @@ func Compile(name, clang string, flags []string) (object []byte, warnings string
 	cmd.Stdout, cmd.Stderr = &said, &said
 	text := func() string { return strings.TrimRight(said.String(), "\n") }
 	if err := cmd.Run(); err != nil {
-		return nil, "", fmt.Errorf("%s: %s: %w\n%s", name, clang, err, text())
+		return nil, "", fmt.Errorf("%s: %s: %w\n%s%s", name, clang, err, text(), hints(said.String()))
 	}
 	object, err = os.ReadFile(out)
 	return object, text(), err
+}
+
+// advice is what to do about errors of clang's that say only what can't be, by what is in their text.
+var advice = []struct{ said, todo string }{
+	{`'__\w*[sd]f\w*' is not supported`, "eBPF has no floating-point numbers: calculate with integers"},
+	{`'mem(set|cpy|cmp)' is not supported`, "only a constant size can be set, copied or compared: write a loop up to a constant"},
+	{`no member named '(thread|block|grid|block_dim)' in 'struct nvtrace_`, "it is in t: ctx->t.thread.x"},
+	{`no member named '\w+' in 'struct nvtrace_`, "nvtrace help probes lists the fields of each context"},
+	{`undeclared identifier '(threadIdx|blockIdx|blockDim|gridDim)'`, "they are ctx->t.thread, ctx->t.block, ctx->t.block_dim and ctx->t.grid"},
+	{`undeclared identifier 'BPF_MAP_TYPE_`, "maps of other types are for programs on the host: #include \"nvtrace_host.bpf.h\""},
+	{`'nvtrace[\w./]*' file not found`, "the headers are nvtrace_gpu.bpf.h and nvtrace_host.bpf.h"},
+	{`'vmlinux.h' file not found`, "programs see nothing of Linux: leave it out, and include nvtrace_host.bpf.h"},
+	{`BPF stack limit`, "put large variables into a map, or into a global variable with __per_thread"},
+	{`implicit declaration of function 'bpf_|undeclared function 'bpf_`, "nvtrace help probes lists the helpers"},
+}
+
+// hints says what to do about errors.
+func hints(said string) string {
+	var b strings.Builder
+	for _, a := range advice {
+		if regexp.MustCompile(a.said).MatchString(said) {
+			b.WriteString("\n" + a.todo)
+		}
+	}
+	return b.String()
 }
 
 //go:embed template

@@ -1,10 +1,14 @@
 package verbs
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/cprobe"
+	"nvtrace/internal/need"
 )
 
 // wrongFlags are command lines as people mistype them, words by spaces, and what of the answer says what to do.
@@ -110,5 +114,30 @@ func TestWrongFlags(t *testing.T) {
 	}
 	if len(wrongFlags) < 60 {
 		t.Errorf("only %d", len(wrongFlags))
+	}
+}
+
+// TestWrongProbes: what is said of sources in C that are wrong. Each is compiled, which takes some 60 ms.
+func TestWrongProbes(t *testing.T) {
+	need.Tool(t, "clang", cprobe.ClangVar)
+	text, err := os.ReadFile("testdata/wrong.bpf.c.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\n== ")
+	cases := strings.Split(rest, "\n== ")
+	name := filepath.Join(t.TempDir(), "wrong.bpf.c")
+	for _, c := range cases {
+		want, source, _ := strings.Cut(c, "\n")
+		if err := os.WriteFile(name, []byte(source+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		status, stdout, stderr := call("attach", name)
+		if status != cli.ExitFailed && status != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%s\nstatus %d, %s%s\nwant %q", source, status, stdout, stderr, want)
+		}
+	}
+	if len(cases) < 60 {
+		t.Errorf("only %d", len(cases))
 	}
 }
