@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// jsonList is the JSON form.
-type jsonList struct {
-	Format  int         `json:"format"`
-	Runs    []Run       `json:"runs"`
-	Entries []jsonEntry `json:"entries"`
+// Document is the JSON form.
+type Document struct {
+	Format  int             `json:"format"`
+	Runs    []Run           `json:"runs"`
+	Entries []DocumentEntry `json:"entries"`
 }
 
-type jsonEntry struct {
+// DocumentEntry is an entry in it.
+type DocumentEntry struct {
 	Kind    Kind     `json:"kind"`
 	Node    string   `json:"node,omitempty"`
 	Device  string   `json:"device,omitempty"`
@@ -32,9 +33,9 @@ type jsonEntry struct {
 
 // AppendJSON appends the list as JSON.
 func (l *List) AppendJSON(dst []byte, runs []Run) ([]byte, error) {
-	out := jsonList{Format: 1, Runs: runs, Entries: []jsonEntry{}}
+	out := Document{Format: 1, Runs: runs, Entries: []DocumentEntry{}}
 	for _, e := range l.Entries {
-		j := jsonEntry{
+		j := DocumentEntry{
 			Kind: e.Kind, Device: e.Device, Name: e.Name, Sizes: e.Sizes, Drivers: e.Drivers, OK: e.OK, Failed: e.Failed,
 			Unseen: e.Unseen, Status: e.Status,
 		}

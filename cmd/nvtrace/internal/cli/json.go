@@ -21,6 +21,9 @@ func (e *Env) Answer(asJSON *OptString, damage error, result any, text func() er
 	return ExitOK
 }
 
+// A Values takes results as they are, beside their text: what they are made of can't be seen in that.
+type Values interface{ Value(v any) }
+
 // WriteJSON prints v to a file, or to def where name is empty.
 func (e *Env) WriteJSON(def io.Writer, name string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
@@ -28,6 +31,9 @@ func (e *Env) WriteJSON(def io.Writer, name string, v any) error {
 		return err
 	}
 	b = append(b, '\n')
+	if to, ok := Beneath(def).(Values); ok {
+		to.Value(v)
+	}
 	if name != "" {
 		return e.WriteFile(name, escape.Lines(b), ModeFile)
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/ioctl/allow"
+	"nvtrace/ptx"
 )
 
 // jsonRuns are command lines of verbs that print what programs read; R is a recording, O a file with GPU code, P
@@ -30,7 +32,11 @@ var noJSON = map[string]string{
 	"log": "lines; export --format jsonl", "dump": "nothing to print", "export": "other formats", "replay": "runs a program", "sass": "listings of code",
 }
 
-// TestJSON: each verb that prints a table prints one JSON document with --json, and docs/scripts.md names its members.
+// documents are results of which other packages write the text.
+var documents = map[string]any{"allowlist": allow.Document{}, "ptx check": &ptx.CheckReport{}, "ptx sites": []ptx.SiteReport{}}
+
+// TestJSON: each verb that prints a table prints one JSON document with --json, which is as docs/schema says, and
+// docs/scripts.md names its members.
 func TestJSON(t *testing.T) {
 	dir := t.TempDir()
 	allowed := filepath.Join(dir, "allow")
@@ -52,6 +58,7 @@ func TestJSON(t *testing.T) {
 		documented[verb] += m[2]
 	}
 	covered := make(map[string]bool)
+	schemas := schemaSet{}
 	names := strings.NewReplacer("R", recording, "O", "/bin/true", "P", ptx, "A", allowed)
 	for _, line := range jsonRuns {
 		words := strings.Fields(line)
@@ -61,10 +68,15 @@ func TestJSON(t *testing.T) {
 			}
 		}
 		covered[words[0]] = true
-		status, stdout, stderr := call(append(words, "--json")...)
 		if words[0] == "fatbin" || words[0] == "ptx" { // flags come first there, or anywhere
-			status, stdout, stderr = call(slices.Insert(slices.Clone(words), 2, "--json")...)
+			words = slices.Insert(slices.Clone(words), 2, "--json")
+		} else {
+			words = append(words, "--json")
 		}
+		var out valued
+		var errs bytes.Buffer
+		status := Main(&cli.Env{Stdin: os.Stdin, Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}, words)
+		stdout, stderr := out.String(), errs.String()
 		if status != cli.ExitOK && status != cli.ExitDiffers {
 			t.Errorf("%s --json: status %d, %s", line, status, stderr)
 			continue
@@ -89,12 +101,22 @@ func TestJSON(t *testing.T) {
 		if verb == "maps pin" {
 			verb += " ls"
 		}
+		result := documents[verb]
+		if len(out.values) == 1 {
+			result = out.values[0]
+		}
+		if result == nil {
+			t.Errorf("%s: no result was seen; what type is it of?", line)
+			continue
+		}
+		schemas.add(t, verb, result, doc)
 		for name := range maps.Keys(members) {
 			if ok && !strings.Contains(documented[verb], "`"+name+"`") {
 				t.Errorf("docs/scripts.md does not name %q of nvtrace %s --json, only %s", name, verb, documented[verb])
 			}
 		}
 	}
+	schemas.check(t, "../../../../docs/schema")
 	for _, v := range verbs() {
 		if !covered[v.name] && noJSON[v.name] == "" {
 			t.Errorf("%s: is there no JSON to be had? Add a line to jsonRuns, or the reason to noJSON", v.name)
