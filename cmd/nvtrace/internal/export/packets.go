@@ -169,6 +169,8 @@ type packets struct {
 	err     error
 	written int64 // bytes, with those in b
 	uuids   uint64
+	flows   uint64 // what is added to flows' numbers
+	at      func(int64) int64
 	ids     uint32 // of sequences
 	main    *sequence
 	held    map[*sequence]struct{} // with texts
@@ -179,9 +181,21 @@ type packets struct {
 	fresh []byte // InternedData that comes with it
 }
 
-func (p *packets) init(w io.Writer) {
+func (p *packets) init(w io.Writer, among *Among) {
 	p.w, p.held = w, make(map[*sequence]struct{})
+	if among != nil {
+		p.at = among.At
+		p.ids, p.uuids, p.flows = uint32(among.Index)<<amongIDs, uint64(among.Index)<<amongUUIDs, uint64(among.Index)<<amongUUIDs
+	}
 	p.main = p.sequence(0)
+}
+
+// time is a time of the recording as it is written: none is before the begin.
+func (p *packets) time(ns int64) int64 {
+	if p.at != nil {
+		ns = p.at(ns)
+	}
+	return max(ns, 0)
 }
 
 // sequence returns a new sequence for events on a track.
@@ -250,7 +264,7 @@ func (p *packets) prepare(s *sequence, ns int64) {
 	if s.ready {
 		return
 	}
-	s.ready, s.last = true, max(ns, 0)
+	s.ready, s.last = true, p.time(ns)
 	at := p.packet()
 	p.b = appendUint(p.b, packetSequence, uint64(s.id))
 	p.b = appendUint(p.b, packetFlags, sequenceCleared)
@@ -292,7 +306,7 @@ func (p *packets) start(s *sequence, ns int64, kind uint64) {
 // finish ends it. Times before the recording's begin are its begin.
 func (p *packets) finish(ns int64) {
 	s := p.seq
-	ns = max(ns, 0)
+	ns = p.time(ns)
 	at := p.packet()
 	if ns < s.last { // the difference of such a clock is not negative
 		p.b = appendUint(p.b, packetClock, clockBoottime)
@@ -349,9 +363,11 @@ func (p *packets) category(text string) {
 func (p *packets) on(track uint64) { p.event = appendUint(p.event, eventTrack, track) }
 
 // flowFrom and flowTo join events that have the same number by an arrow.
-func (p *packets) flowFrom(id uint64) { p.event = appendFixed64(p.event, eventFlows, id) }
+func (p *packets) flowFrom(id uint64) { p.event = appendFixed64(p.event, eventFlows, id+p.flows) }
 
-func (p *packets) flowTo(id uint64) { p.event = appendFixed64(p.event, eventTerminatingFlows, id) }
+func (p *packets) flowTo(id uint64) {
+	p.event = appendFixed64(p.event, eventTerminatingFlows, id+p.flows)
+}
 
 func (p *packets) counter(v uint64) {
 	p.event = appendUint(p.event, eventCounter, min(v, math.MaxInt64))

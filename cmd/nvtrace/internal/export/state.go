@@ -37,6 +37,8 @@ type Timeline struct {
 	// Demangle, if not nil, names kernels for people. It may be set before the first event.
 	Demangle func(name string) string
 
+	among *Among // nil: it is of one recording
+
 	scene
 	detail
 	gpu

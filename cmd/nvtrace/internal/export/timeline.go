@@ -22,19 +22,33 @@ var errClosed = errors.New("the timeline is closed")
 // given are decoded by d; h, which may be nil, is the recording's header.
 // Writing begins with the first event, so that no error is returned here.
 func NewTimeline(w io.Writer, h *traces.Header, d *ioctl.Decoder) *Timeline {
+	return newTimeline(w, h, d, nil)
+}
+
+// NewTimelineAmong returns a Timeline as NewTimeline, which is a part of a larger one. Ids of processes of several hosts
+// mean nothing together: processes and threads are tracks by their names.
+func NewTimelineAmong(w io.Writer, h *traces.Header, d *ioctl.Decoder, among *Among) *Timeline {
+	return newTimeline(w, h, d, among)
+}
+
+func newTimeline(w io.Writer, h *traces.Header, d *ioctl.Decoder, among *Among) *Timeline {
 	t := &Timeline{
 		threads: make(map[taskKey]*thread), procs: make(map[int32]*process), streams: make(map[streamKey]*stream),
 		common: make(map[string]string), floor: math.MinInt64,
 	}
 	t.init(h, d)
-	t.out.init(w)
+	t.out.init(w, among)
+	t.among = among
 	t.style.Demangle = t.kernelName
 	if h == nil {
 		return t
 	}
 	t.home = h.PID
-	if h.Start > 0 {
+	switch {
+	case among == nil && h.Start > 0:
 		t.out.wallClock(h.Start)
+	case among != nil && among.Index == 0:
+		t.out.wallClock(among.Begin)
 	}
 	t.recording(h)
 	return t
@@ -44,7 +58,7 @@ func NewTimeline(w io.Writer, h *traces.Header, d *ioctl.Decoder) *Timeline {
 func (t *Timeline) recording(h *traces.Header) {
 	track := t.out.uuid()
 	t.out.descriptor(track, func(b []byte) []byte {
-		b = appendBytes(b, descriptorName, "recording")
+		b = appendBytes(b, descriptorName, t.named("recording"))
 		return appendUint(b, descriptorOrder, childrenExplicit)
 	})
 	o := &t.out

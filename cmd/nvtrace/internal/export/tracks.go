@@ -26,14 +26,22 @@ func (t *Timeline) process(pid int32) *process {
 	p.name = name
 	t.out.descriptor(p.track, func(b []byte) []byte {
 		b = appendUint(b, descriptorOrder, childrenExplicit)
-		if pid <= 0 { // 0 is the idle process of a machine for Perfetto
-			return appendBytes(b, descriptorName, clean(name))
+		if pid <= 0 || t.among != nil { // 0 is the idle process of a machine for Perfetto
+			return appendBytes(b, descriptorName, t.named(clean(name)))
 		}
 		b, at := begin(b, descriptorProcess)
 		b = appendUint(b, processPID, uint64(pid))
 		return end(appendBytes(b, processName, clean(name)), at)
 	})
 	return p
+}
+
+// named is a track's name as it is among those of several recordings.
+func (t *Timeline) named(name string) string {
+	if t.among == nil {
+		return name
+	}
+	return clean(t.among.Name) + ": " + name
 }
 
 // processName returns the name that a process is shown with.
@@ -101,7 +109,7 @@ func (t *Timeline) thread(key taskKey) *thread {
 		full = cmp.Or(t.called[key], "thread")
 	}
 	t.out.descriptor(th.track, func(b []byte) []byte {
-		if key.pid <= 0 || key.tid <= 0 {
+		if key.pid <= 0 || key.tid <= 0 || t.among != nil {
 			b = appendUint(b, descriptorParent, p.track)
 			return appendBytes(b, descriptorName, clean(full+" "+strconv.Itoa(int(key.tid))))
 		}

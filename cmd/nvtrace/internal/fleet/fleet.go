@@ -9,6 +9,7 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/traits"
 	"nvtrace/nvattach/nccl"
+	"nvtrace/traces"
 )
 
 // Options say what counts as slow or hung. The zero value has defaults.
@@ -405,6 +406,18 @@ func (f *Fleet) Align(p *Part) {
 		}
 	}
 	c.fit()
+}
+
+// Begin is when the earliest of the recordings began, in common time: ns since 1970 by the first host's clock.
+func (f *Fleet) Begin() int64 { return f.base }
+
+// Common returns what turns times of a recording into those since Begin.
+func (f *Fleet) Common(h *traces.Header) func(int64) int64 {
+	c := f.clocks[cmp.Or(h.Boot, h.Host)]
+	if c == nil {
+		c = new(clock)
+	}
+	return func(t int64) int64 { return c.common(h.Start+t) - f.base }
 }
 
 // leastPairs is how many ends of collectives a clock is compared by at least; with a drift, it takes more.

@@ -40,7 +40,7 @@ func verbs() []verb {
 		{"where", "[flags] PID", "say what a process's GPU channels and threads are at: is it hung, and in what", live.WhereVerb},
 		{"pushbuffer", "[flags] PID", "print what a process handed to the GPU's channels last", live.PushbufferVerb},
 		{"report", "[flags] run.nvt", "print the summary of a recording", view.ReportVerb},
-		{"fleet", "report|watch [flags] DIR|run.nvt... | ras [flags] [HOST]", "compare the ranks of a job: which is slow or hangs, since when, in what; watch: while it runs; ras: ask NCCL itself", view.FleetVerb},
+		{"fleet", "report|watch|merge [flags] DIR|run.nvt... | ras [flags] [HOST]", "compare the ranks of a job: which is slow or hangs, since when, in what; watch: while it runs; merge: draw them on one timeline; ras: ask NCCL itself", view.FleetVerb},
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", view.LogVerb},
 		{"dump", "PID", "have nvtrace --flight write what it keeps of a program", run.DumpVerb},
 		{"ctl", "PID start|stop|mark TEXT", "begin or end recording library calls of a run, or put a mark into its recording", run.CtlVerb},

@@ -82,11 +82,14 @@ func FleetVerb(e *cli.Env, args, command []string) int {
 	if len(args) > 0 && args[0] == "watch" {
 		return fleetWatch(e, args[1:], command)
 	}
+	if len(args) > 0 && args[0] == "merge" {
+		return fleetMerge(e, args[1:], command)
+	}
 	if len(args) > 0 && args[0] == "ras" {
 		return fleetRAS(e, args[1:], command)
 	}
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		return e.Fail(cli.ExitUsage, "fleet %q: want fleet report, fleet watch or fleet ras", args[0])
+		return e.Fail(cli.ExitUsage, "fleet %q: want fleet report, watch, merge or ras", args[0])
 	}
 	return fleetReport(e, args, command)
 }

@@ -144,8 +144,14 @@ int main(int argc, char **argv)
 			if (!strcmp(fault, "missing"))
 				for (;;)
 					pause();
-			if (!strcmp(fault, "stop"))
+			if (!strcmp(fault, "stop")) {
+				if (fork() == 0) { // no alarm ends who is stopped
+					sleep(getenv("SECONDS") ? atoi(getenv("SECONDS")) : 3);
+					kill(getppid(), SIGKILL);
+					_exit(0);
+				}
 				raise(SIGSTOP);
+			}
 			if (!strcmp(fault, "kill"))
 				raise(SIGKILL);
 			if (!strcmp(fault, "size") && step == at)
