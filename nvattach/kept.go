@@ -46,6 +46,7 @@ type dialect struct {
 	stem    string // of names that are new in it
 	patch   bool   // it is compiled with --compile-as-tools-patch
 	each    bool   // see bodyForm
+	leave   bool   // it is where all threads of a kernel leave; see allLeave
 }
 
 // A template is a program's code in a module.

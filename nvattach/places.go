@@ -29,6 +29,8 @@ func (g *weaving) entry(q *proof.Program, st *ptx.Sites) (int, error) {
 // before those in the device functions that it calls.
 func (g *weaving) exits(q *proof.Program, st *ptx.Sites) (int, error) {
 	n := 0
+	g.dialect.leave = !q.Point.Func && !g.p.endsThreads() && !g.dialect.each && allLeave(st)
+	defer func() { g.dialect.leave = false }()
 	if q.WantsReturn() && st.Func.Kind == ptx.FuncDevice {
 		if err := g.keepReturn(st); err != nil {
 			return 0, err
@@ -535,4 +537,30 @@ func (p *Plan) runModule(q *proof.Program, maps *mapmem.Maps, version ptx.Versio
 	}
 	text, err = g.w.Source()
 	return text, kernel, err
+}
+
+// allLeave reports whether all threads that come to a kernel leave it at one place, and nothing on their way, such
+// as a loop, a barrier or a call, can keep some of them: what all of them do there can be done by one. Of other
+// kernels, which may hang, it is to be seen how many threads have left.
+func allLeave(st *ptx.Sites) bool {
+	if st.Func.Kind == ptx.FuncDevice || len(st.Calls)+len(st.Traps) > 0 {
+		return false
+	}
+	for _, s := range st.Syncs {
+		if s.Kind != ptx.SyncExchange && s.Kind != ptx.SyncFence {
+			return false
+		}
+	}
+	for i, b := range st.Blocks {
+		if b.Indirect || slices.ContainsFunc(b.Succs, func(next int) bool { return next <= i }) {
+			return false
+		}
+	}
+	ways := 0
+	for _, e := range st.Exits {
+		if e.Reachable {
+			ways++
+		}
+	}
+	return ways == 1
 }

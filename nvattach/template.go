@@ -134,6 +134,9 @@ func (g *weaving) template(q *proof.Program, at *proof.Place) (*template, error)
 	if q.Point.Kind == object.KindEntry && !q.Point.Func && !g.p.endsThreads() && !g.dialect.each {
 		s.Once = q.Report.Once // all threads come to a kernel's entry
 	}
+	if g.dialect.leave {
+		s.Once = q.Report.Once
+	}
 	u.Apart = s.Alone()
 	var before weaverSink
 	before.w = g.w

@@ -61,3 +61,43 @@ func TestPlacedKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestOnceAtExits: where all threads of a kernel leave at one place, and nothing can keep some of them before, one
+// counts for all; elsewhere each does. What is shown is the same.
+func TestOnceAtExits(t *testing.T) {
+	for _, tt := range []struct {
+		name, old, new string
+		once           bool
+	}{
+		{"one way out", "", "", true},
+		{"fences", "done:", "done:\n\tmembar.gl;", true},
+		{"a loop", "ld.global.u32", "back: ld.global.u32", false},
+		{"a barrier", "done:", "done:\n\tbar.sync 0;", false},
+		{"two ways out", "@%p bra done;", "@%p exit;", false},
+		{"a trap", "st.global.u32 [%rd1], %r6;", "st.global.u32 [%rd1], %r6;\n\tsetp.eq.u32 %p, %r6, 0;\n\t@%p trap;", false},
+	} {
+		source := strings.Replace(addOne, tt.old, tt.new, 1)
+		if tt.name == "a loop" {
+			source = strings.Replace(source, "done:", "setp.eq.u32 %p, %r6, 0;\n\t@%p bra back;\ndone:", 1)
+		}
+		for _, text := range []string{
+			`kernret:* { @[kernel] = count(); @b = sum(3); }`,
+			`kernret:* { @[ctaid] = count(); @b[kernel] = count(); }`,
+		} {
+			p, err := Compile("-e", text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := launchIn(t, source, p, nil)
+			tables, lines := w.tables(t, p)
+			got := strings.Join(lines, "") + shownOf(p.Show(tables, true))
+			if _, want := p.interpret(w.buf.Base); got != want {
+				t.Errorf("%s, %s\nin the kernel:\n%s\non the host:\n%s", tt.name, text, got, want)
+			}
+			once := strings.Contains(w.text, "%ntid.z") // they are counted
+			if once != tt.once {
+				t.Errorf("%s, %s: one thread for all: %v, want %v", tt.name, text, once, tt.once)
+			}
+		}
+	}
+}

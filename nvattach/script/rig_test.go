@@ -59,11 +59,18 @@ type world struct {
 	machine *emu.Machine
 	maps    *mapmem.Maps
 	plan    *nvattach.Plan
+	text    string // of the module with the program
 	buf     emu.Region
 }
 
 // launch runs addOne with the program.
 func launch(tb testing.TB, p *Program, o *nvattach.PlanOptions) *world {
+	tb.Helper()
+	return launchIn(tb, addOne, p, o)
+}
+
+// launchIn runs a kernel that does the same, with the program.
+func launchIn(tb testing.TB, source string, p *Program, o *nvattach.PlanOptions) *world {
 	tb.Helper()
 	plan, err := nvattach.NewPlan([]*object.Object{p.Object}, o)
 	if err != nil {
@@ -97,7 +104,7 @@ func launch(tb testing.TB, p *Program, o *nvattach.PlanOptions) *world {
 			tb.Fatal(err)
 		}
 	}
-	f, err := ptx.Parse("addOne.ptx", addOne, nil)
+	f, err := ptx.Parse("addOne.ptx", source, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -105,6 +112,7 @@ func launch(tb testing.TB, p *Program, o *nvattach.PlanOptions) *world {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	w.text = string(woven.Text)
 	if f, err = ptx.Parse("woven.ptx", woven.Text, nil); err != nil {
 		tb.Fatal(err)
 	}
