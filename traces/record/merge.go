@@ -22,8 +22,10 @@ type merge struct {
 	timer  *time.Timer
 	ticks  bool // the timer runs
 	pause  time.Duration
-	full   uint64 // Stats.Full at the last tick
-	quiet  int    // ticks without a record
+	looked int64   // when the rings were looked at last
+	rate   float64 // part of a ring that a thread fills in a ns where it is fastest; it forgets
+	full   uint64  // Stats.Full at the last tick
+	quiet  int     // ticks without a record
 	last   uint64
 	giving bool // events are being given out in order
 }
@@ -35,6 +37,8 @@ const (
 	tick       = 20 * time.Millisecond
 	shortTick  = 100 * time.Microsecond
 	crowded    = 1.0 / 4 // what part of a ring may be full at a look: beyond that the next comes sooner
+	filled     = 1.0 / 2 // what part may be by the time of the next, if all goes on as fast as it ever did of late
+	forgets    = 0.999   // what remains of that at each look
 	quietTicks = 2       // more without a record, and the next ioctl is made to stop for us instead: looks disturb, also on other CPUs
 )
 
@@ -136,6 +140,11 @@ func (r *Recorder) schedule() {
 func (r *Recorder) tick() {
 	f := &r.merge
 	r.Flush()
+	now := ptrace.Now()
+	if passed := now - f.looked; f.looked != 0 && passed > 0 {
+		f.rate = max(f.rate*forgets, r.agent.Crowd()/float64(passed))
+	}
+	f.looked = now
 	switch n := r.agent.Stats().Full; {
 	case n != f.full:
 		f.full, f.pause = n, shortTick
@@ -146,6 +155,9 @@ func (r *Recorder) tick() {
 		f.pause = tick
 	default:
 		f.pause = min(f.pause*5/4, tick)
+	}
+	if f.rate > 0 { // programs do by turns nothing and much
+		f.pause = max(min(f.pause, time.Duration(filled/f.rate)), shortTick)
 	}
 	if f.quiet++; r.events != f.last {
 		f.quiet, f.last = 0, r.events
