@@ -47,7 +47,7 @@ type Options struct {
 	// Mapped, if not nil, is told what a process has got mapped instead of what was there.
 	Mapped func(t *ptrace.Task, start, end uint64)
 	// Launched, if not nil, is given the records of the driver's launching
-	// functions, for whoever audits launches.
+	// functions and of cuKernelGetFunction, for whoever audits launches.
 	Launched func(r *agent.Record)
 	// Submitted, if not nil, is given the records of calls that s can read.
 	Submitted func(s *api.Submitter, r *agent.Record)
@@ -270,7 +270,7 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 			Arg: d.Arg, Off: d.Off, Len: min(d.Len, agent.MaxDeref), CString: d.CString, In: d.In, Out: out,
 		})
 	}
-	if t.opts.Launched != nil && module.Library == api.Driver && (strings.Contains(name, "Launch") || strings.HasPrefix(name, "cuGraph")) {
+	if t.opts.Launched != nil && module.Library == api.Driver && (strings.Contains(name, "Launch") || strings.HasPrefix(name, "cuGraph") || name == "cuKernelGetFunction") {
 		launched := t.opts.Launched
 		h.OnRecord = func(_ *agent.Process, r *agent.Record) { launched(r) }
 	}

@@ -246,8 +246,11 @@ type finding struct{ sp, kernel uint64 }
 // for them: what they returned is asked for when a launch is looked at. It reports false where there must be a
 // breakpoint.
 func (c *Capture) hookLookup(t *ptrace.Task, addr uint64, h *hook) bool {
-	if c.o.Audit != AuditHooks || c.o.Agent == nil || c.o.LaunchesShared || c.o.Flush == nil || h.slot.table != "" {
-		return false // LaunchesShared: others have hooked it
+	if c.o.Audit != AuditHooks || c.o.Agent == nil || c.o.Flush == nil || h.slot.table != "" {
+		return false
+	}
+	if c.o.LaunchesShared { // others have hooked it
+		return c.o.LookupsShared
 	}
 	k := &agent.Hook{Name: h.name(), Library: h.lib, Quiet: true, Derefs: []agent.Deref{{Arg: uint8(h.fn.out), Len: 8, Out: true}}}
 	k.OnRecord = func(_ *agent.Process, r *agent.Record) { c.lookupRecord(r) }
@@ -293,9 +296,13 @@ func frequent(name string) bool {
 }
 
 // LaunchRecord takes the record of a call of a launching function from whoever
-// has hooked it, with Options.LaunchesShared. Others are ignored. It runs on the
-// tracing thread.
+// has hooked it, with Options.LaunchesShared, and of cuKernelGetFunction, with Options.LookupsShared. Others
+// are ignored. It runs on the tracing thread.
 func (c *Capture) LaunchRecord(r *agent.Record) {
+	if r.Hook != nil && r.Hook.Name == kernelGetFunction {
+		c.lookupRecord(r)
+		return
+	}
 	if r.Kind != agent.KindCall || r.Hook == nil {
 		return
 	}

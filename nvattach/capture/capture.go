@@ -44,6 +44,8 @@ type Options struct {
 	// LaunchesShared: the launching functions that the driver exports are hooked by
 	// somebody else, who passes their records to [Capture.LaunchRecord].
 	LaunchesShared bool
+	// LookupsShared: with those, the calls of cuKernelGetFunction.
+	LookupsShared bool
 	// LaunchesCheap leaves launching functions alone where each of their calls would have
 	// to stop the program; Launched is told "" then.
 	LaunchesCheap bool

@@ -11,6 +11,8 @@ import (
 
 	"nvtrace/internal/need"
 	ioctls "nvtrace/ioctl/record"
+	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
@@ -47,7 +49,15 @@ func traceRecorded(t *testing.T, p *programs, o *capture.Options, argv ...string
 			opts := *o
 			opts.Emit, opts.Now, opts.Agent, opts.Flush = r.Emit, r.Now, r.Agent(), r.Flush
 			c = capture.New(&opts, record.ExtensionClass)
-			return []record.Extension{ioctls.New(r, nil).Extension(), {Rules: c.Rules(), Handler: c, Finish: c.Finish}}, nil
+			list := []record.Extension{ioctls.New(r, nil).Extension(), {Rules: c.Rules(), Handler: c, Finish: c.Finish}}
+			if opts.LookupsShared {
+				others := calls.New(&calls.Options{
+					Libraries: api.Selection(0).With(api.Driver), Agent: r.Agent(), Launched: c.LaunchRecord,
+					Report: func(text string) { t.Error(text) },
+				}, record.ExtensionClass)
+				list = append(list, record.Extension{Rules: others.Rules(), Handler: others})
+			}
+			return list, nil
 		},
 	})
 	if err != nil {

@@ -134,7 +134,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		list = append(list, s.sim.extend(r))
 	} else if c := s.modules; c != nil {
 		if o.Libraries.Has(api.Driver) {
-			c.opts.LaunchesShared = true
+			c.opts.LaunchesShared, c.opts.LookupsShared = true, true
 			o.Launched = func(rec *agent.Record) { c.capture.Load().LaunchRecord(rec) }
 		}
 		list = append(list, c.extend(r))
@@ -396,6 +396,7 @@ func (s *tracing) extendGPU(r *record.Recorder, hooked *calls.Options) []record.
 			o.Audit, o.LaunchesCheap, o.Launched, o.Counted = capture.AuditHooks, true, s.probes.Ran, s.counted()
 			s.probes.LooksAtLaunches()
 			if o.LaunchesShared = hooked.Libraries.Has(api.Driver); o.LaunchesShared {
+				o.LookupsShared = true
 				hooked.Launched = func(rec *agent.Record) { s.loads.LaunchRecord(rec) }
 			}
 		}
