@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 PROBES = {
@@ -23,8 +24,8 @@ PROBES = {
     "kind": "mem:* { @[kind] = count(); }",
 }
 WAYS = {
-    "api": ["--api", "-o", os.devnull],
-    "count": ["--api=count", "-o", os.devnull],
+    "api": ["--api", "-o", "FILE"],
+    "count": ["--api=count", "-o", "FILE"],
     **{name: ["-e", program] for name, program in PROBES.items()},
 }
 PROFILER = "profiler"
@@ -105,7 +106,8 @@ def run(model, nvtrace, probe, cache):
     if probe == PROFILER:
         command.append("--profiler")
     elif nvtrace:
-        command = [nvtrace, "-q", *WAYS[probe], "--", *command]
+        file = os.path.join(cache, f"{threading.get_ident()}.nvt")
+        command = [nvtrace, "-q", *(file if word == "FILE" else word for word in WAYS[probe]), "--", *command]
     p = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200,
                        env=dict(os.environ, XDG_CACHE_HOME=cache))
     lines = p.stdout.splitlines()

@@ -1,11 +1,19 @@
 package api
 
 // queries are functions that programs ask thousands of times a second, and whose calls say
-// nothing: what is current, what has failed before, what a device is.
+// nothing: what is current, what has failed before, what a device is. With them are those that
+// fill in descriptions in the host's memory, and those by which compiled code passes on how a kernel is
+// launched: what comes of that is in the calls behind them.
 var queries = map[string]bool{
 	"cudaGetDevice": true, "cudaGetLastError": true, "cudaPeekAtLastError": true, "cudaDeviceGetAttribute": true,
 	"cudaStreamIsCapturing": true, "cudaStreamGetCaptureInfo": true, "cudaStreamGetCaptureInfo_v2": true, "cudaStreamGetCaptureInfo_v3": true,
-	"cuCtxGetDevice": true, "cuCtxGetCurrent": true, "cuDeviceGetAttribute": true, "cuDevicePrimaryCtxGetState": true,
+	"cuCtxGetDevice": true, "cuCtxGetDevice_v2": true, "cuKernelGetAttribute": true, "cuCtxGetCurrent": true, "cuDeviceGetAttribute": true, "cuDevicePrimaryCtxGetState": true,
+	"__cudaPushCallConfiguration": true, "__cudaPopCallConfiguration": true,
+	"cudnnGetModuleForDescriptor": true, "cudaGetErrorString": true,
+	"cudnnBackendCreateDescriptor": true, "cudnnBackendSetAttribute": true, "cudnnBackendDestroyDescriptor": true,
+	"cublasLtMatmulDescInit_internal": true, "cublasLtMatmulDescSetAttribute": true, "cublasLtMatrixLayoutInit_internal": true, "cublasLtMatrixLayoutSetAttribute": true,
+	"cublasLtMatmulPreferenceInit_internal": true, "cublasLtMatmulPreferenceSetAttribute": true,
+	"cublasGetMathMode": true, "cublasSetMathMode": true, "cublasGetPointerMode_v2": true, "cublasSetPointerMode_v2": true,
 	"cuStreamIsCapturing": true, "cuStreamGetCaptureInfo": true, "cuStreamGetCaptureInfo_v2": true, "cuStreamGetCaptureInfo_v3": true,
 }
 
