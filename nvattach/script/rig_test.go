@@ -112,7 +112,7 @@ func launchIn(tb testing.TB, source string, p *Program, o *nvattach.PlanOptions)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w.text = string(woven.Text)
+	w.text = woven.Text
 	if f, err = ptx.Parse("woven.ptx", woven.Text, nil); err != nil {
 		tb.Fatal(err)
 	}
