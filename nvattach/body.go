@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/proof"
@@ -38,24 +39,10 @@ type Body struct {
 // BodyName is the name of a Body's function.
 const BodyName = "nvtrace_probe"
 
-// bodyVersion returns the first PTX version that knows an architecture, and has what
-// programs use where it can.
+// bodyVersion returns the PTX version in which a body for an architecture is written.
 func bodyVersion(sm uint32) ptx.Version {
-	switch {
-	case sm == 88:
-		return ptx.Version{Major: 9}
-	case sm < 90:
-		return ptx.Version{Major: 7, Minor: 8}
-	case sm == 90:
-		return ptx.Version{Major: 8}
-	case sm <= 101:
-		return ptx.Version{Major: 8, Minor: 6}
-	case sm == 107:
-		return ptx.Version{Major: 9, Minor: 4}
-	case sm != 110 && sm <= 120:
-		return ptx.Version{Major: 8, Minor: 8}
-	}
-	return ptx.Version{Major: 9}
+	major, minor := sass.Arch(sm).PTX()
+	return ptx.Version{Major: major, Minor: minor}
 }
 
 // bodyForms are the forms that a program may be needed in.

@@ -97,7 +97,7 @@ func (i *Inst) target() (int64, bool) {
 		}
 		fallthrough
 	case opBRA, opBRAU, opCALLRel:
-		if i.Arch >= 90 {
+		if i.Arch.trait().farTargets {
 			return signed(w.Bits(16, 8)|w.Bits(34, 48)<<8, 56) * 4, true
 		}
 		return signed(w.Bits(34, 48), 48) * 4, true
@@ -122,7 +122,7 @@ func (i *Inst) withTarget(t int64) (Word, bool) {
 		}
 		fallthrough
 	case opBRA, opBRAU, opCALLRel, opRET:
-		if i.Arch >= 90 {
+		if i.Arch.trait().farTargets {
 			return w.SetBits(16, 8, uint64(t)).SetBits(34, 48, uint64(t>>8)), signed(uint64(t), 56) == t
 		}
 		return w.SetBits(34, 48, uint64(t)), signed(uint64(t), 48) == t

@@ -21,20 +21,6 @@ type stallKey struct {
 	from, to string
 }
 
-// LatencyArch returns the architecture that stands for those whose stall counts are
-// taken together.
-func LatencyArch(a Arch) Arch {
-	switch a {
-	case 86, 87, 88, 89:
-		return 80
-	case 103, 110:
-		return 100
-	case 121:
-		return 120
-	}
-	return a
-}
-
 var (
 	stallOnce sync.Once
 	stallMin  map[stallKey]uint8

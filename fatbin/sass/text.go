@@ -14,7 +14,9 @@ import (
 var packedSyntax []byte
 
 // syntaxes are how instructions are written, by opcode.
-var syntaxes = sync.OnceValue(func() map[Arch]*[4096]*syntax.Op {
+var syntaxes = sync.OnceValue(loadSyntaxes)
+
+func loadSyntaxes() map[Arch]*[4096]*syntax.Op {
 	_, facts, err := syntax.Parse(string(inflate("syntax", packedSyntax)))
 	if err != nil {
 		panic("BUG: sass syntax: " + err.Error())
@@ -31,7 +33,7 @@ var syntaxes = sync.OnceValue(func() map[Arch]*[4096]*syntax.Op {
 		}
 	}
 	return out
-})
+}
 
 // syntax returns how the instruction is written; nil if that is not known.
 func (i *Inst) syntax() *syntax.Op {

@@ -68,7 +68,7 @@ func (i *Inst) Access() (Access, bool) {
 		a.Size = i.atomicSize()
 	case i.loadsRows():
 		a.Size = rowBytes
-	case i.Copies() && i.Arch >= 100:
+	case i.Copies() && i.Arch.trait().wideForms:
 		a.Size = [4]int{4, 8, 16}[i.Word.Bits(74, 2)]
 	case i.Copies():
 		a.Size = [8]int{4: 4, 5: 8, 6: 16}[i.Word.Bits(73, 3)]
@@ -96,7 +96,7 @@ func (i *Inst) Rows() (threads int, ok bool) {
 	}
 	const most = 32
 	matrices, form := i.Word.Bits(72, 2), i.Word.Bits(78, 3)
-	if i.Arch < 100 {
+	if !i.Arch.trait().wideForms {
 		form &= 3
 	}
 	switch form {
@@ -252,11 +252,11 @@ func (i *Inst) access() (*access, bool) {
 	case m.wide && addressWords == 2:
 		// From sm_80 on there is a descriptor in uniform registers, which is no part of
 		// the address.
-		if len(uniforms) > 1 || len(uniforms) == 1 && i.Arch < 80 {
+		if len(uniforms) > 1 || len(uniforms) == 1 && !i.Arch.trait().descriptors {
 			return nil, false
 		}
 	case m.wide && addressWords == 0 && len(uniforms) == 0:
-	case m.wide && addressWords == 0 && len(uniforms) == 1 && i.Arch < 80 && m.imm == 0:
+	case m.wide && addressWords == 0 && len(uniforms) == 1 && !i.Arch.trait().descriptors && m.imm == 0:
 		m.uniform = int(uniforms[0].Reg)
 	case m.wide:
 		return nil, false

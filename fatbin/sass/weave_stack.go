@@ -41,10 +41,7 @@ func (w *Weaver) stackPointer() int {
 // loadsStackPointer reports whether an instruction puts the constant into R1 in which the
 // driver gives the end of a thread's local memory.
 func (w *Weaver) loadsStackPointer(word Word) bool {
-	offset := uint64(0x28)
-	if w.arch >= 100 {
-		offset = 0x37c
-	}
+	offset := w.arch.trait().stackEnd
 	switch word.Opcode() {
 	case 0xb82: // LDC, of a word, without an index
 		return word.Bits(24, 8) == RZ && word.Bits(38, 21) == offset && word.Bits(73, 3) == 4

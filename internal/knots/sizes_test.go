@@ -12,7 +12,7 @@ import (
 )
 
 // Packages of more lines than large stand in ARCHITECTURE.md, with their size to a tenth.
-const large = 6500
+const large = 7000
 
 // TestSizes compares the sizes in ARCHITECTURE.md with those of the packages.
 func TestSizes(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/fatbin"
+	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/mapmem"
@@ -181,17 +182,12 @@ func (tr *Tracer) Close() {
 	tr.log.Debug("probes", "handovers", tr.handovers, "waited", tr.handing, "calls", tr.stats.DriverCalls)
 }
 
-// The values.
-// testedArch is the architecture of the GPUs (H100, H200) on which woven machine code was
-// run against counts by other means.
-const testedArch = 90
-
 // Without says why the machine code of an architecture gets no programs, "" if it does.
 func (m MachineCode) Without(arch fatbin.Arch) string {
 	switch {
 	case m == NoMachineCode:
 		return "--machine-code=false leaves it alone"
-	case m == TestedMachineCode && arch.SM != testedArch:
+	case m == TestedMachineCode && !sass.Arch(arch.SM).Ran():
 		return fmt.Sprintf("probes in the machine code of sm_%d were never run on such a GPU; --untested-arch tries them", arch.SM)
 	}
 	return ""

@@ -24,7 +24,7 @@ import (
 // trial. What is done with it is in files above.
 
 // Tracer runs a session's probes in the programs of a run. Its Replace is for
-// [capture.Options]; it is a [ptrace.Handler] for the calls that [Tracer.Rules]
+// package capture's Options; it is a [ptrace.Handler] for the calls that [Tracer.Rules]
 // select.
 //
 // Its methods as a handler, Refused and all that breakpoints call run on the tracing thread; Replace

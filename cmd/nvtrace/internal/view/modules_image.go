@@ -22,7 +22,7 @@ import (
 func (m *moduleImage) inspect(r *modulesReport) {
 	gpus := r.gpus
 	if len(gpus) == 0 {
-		gpus = gpuArchs
+		gpus = gpuArchs()
 	}
 	err := m.read(r, func(data []byte) error {
 		f := fatbin.NewFile(m.SHA256, data, nil)

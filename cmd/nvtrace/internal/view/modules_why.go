@@ -9,14 +9,22 @@ import (
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/code"
 	"nvtrace/fatbin"
+	"nvtrace/fatbin/sass"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/traces"
 )
 
-// gpuArchs are the architectures that there are GPUs of.
-var gpuArchs = []uint32{75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121}
+// gpuArchs returns the architectures that there are GPUs of.
+func gpuArchs() (list []uint32) {
+	for _, a := range sass.Architectures() {
+		if a.HasGPUs() {
+			list = append(list, uint32(a))
+		}
+	}
+	return list
+}
 
 // computeArchs are the architectures of which it is known as soon as a process makes an
 // object of a compute class (the driver's src/common/sdk/nvidia/inc/class). Others share
