@@ -744,7 +744,7 @@ func (t *Tracer) none(path string, why error) {
 // read finds what programs want in a file.
 func (t *Tracer) read(c *jump.Code, path string) (list []*target, err error) {
 	e := c.File()
-	symbols, _ := e.Symbols() // it may have been stripped of them
+	symbols, _ := e.SymbolsOf(path) // it may have been stripped of them
 	dynamic, _ := e.DynamicSymbols()
 	symbols = append(symbols, dynamic...)
 	places := map[uint64]*target{}

@@ -297,7 +297,11 @@ func (l *listing) symbols(near []string) error {
 		return err
 	}
 	defer done()
-	static, err := f.Symbols()
+	path, err := libraryFile(name, near)
+	if err != nil {
+		return err
+	}
+	static, err := f.SymbolsOf(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
