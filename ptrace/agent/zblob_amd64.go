@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "efd1c0277046ae583924c5d49fe18df49595a8be4a57e44a380e4826292593f1"
+const blobStamp = "0eb29a6b0043a703f9d2666b603fac9cc91137c32bdb15a3308cbe58ad4667f7"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "dac52490c25d13b5fa2010f293f324a1314fc602456cd20398aa63c4167958a8"
+	blobSum   = "298d08003107491eb282d56698b062997b9c24c8e6b9ed85c51d6adfbb7b95a0"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,12 +29,12 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000ae0,
 	"tp_insn":        0x70000ae8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70007510,
+	"sys_out":        0x70007570,
 	"own_check":      0x7000003d,
 	"own_insn":       0x70000047,
 	"own_not":        0x70000054,
-	"bell_load":      0x7000754a,
-	"bell_insn":      0x70007556,
+	"bell_load":      0x700075aa,
+	"bell_insn":      0x700075b6,
 	"probe_entry":    0x70000af2,
 	"probe_watch":    0x70000c4d,
 	"probe_return":   0x70000e29,

@@ -146,23 +146,26 @@ static inline u64 scaled(u64 ticks) { return (u64)((unsigned __int128)ticks * C-
 extern u64 read_clock(struct slot *sl);
 
 // The time by now(), which costs three times as much: by the processor's counter where the clock was read
-// just before. It never goes back in a thread. A signal handler may come in between: it leaves newer
-// numbers, and each of them is good with the others of before.
+// just before. It never goes back in a thread, of which a signal handler is a part that may come in between
+// anywhere, last any time and leave newer numbers: what was last is read before the counter is, and is not
+// replaced by what is before it.
 static inline u64 stamp(struct slot *sl)
 {
 	u64 t, at, last;
 	if (unlikely(!C->scale))
 		return now();
+	last = *(volatile u64 *)&sl->last;
+	barrier();
 	t = ticks();
 	if (likely(t - *(volatile u64 *)&sl->ticks < SOON)) {
 		barrier();
 		at = scaled(t) + *(volatile u64 *)&sl->ahead;
 	} else
 		at = read_clock(sl);
-	last = *(volatile u64 *)&sl->last;
 	if (unlikely(last - at < 100000))
 		at = last;
-	*(volatile u64 *)&sl->last = at;
+	if (likely(*(volatile u64 *)&sl->last < at))
+		*(volatile u64 *)&sl->last = at;
 	return at;
 }
 
