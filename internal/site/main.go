@@ -235,6 +235,7 @@ var menu = []struct{ title, name string }{
 	{"failures", "failing.md"},
 	{"hangs", "hanging.md"},
 	{"ranks", "fleet.md"},
+	{"metrics", "metrics.md"},
 	{"one-liners", "one-liners.md"},
 	{"tools", "tools.md"},
 	{"tracing", "tracing.md"},

@@ -6,17 +6,19 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"nvtrace/cmd/nvtrace/internal/prom"
 )
 
 // maxPromRanks bounds the ranks that have series of their own.
 const maxPromRanks = 64
 
-// Prom returns a report in Prometheus's text format, for the textfile collector of node_exporter. Ranks have series
+// Prom returns a report in Prometheus's text format. Ranks have series
 // only while something is wrong with them, under the host's name that dcgm-exporter uses.
 func (r *Report) Prom(now time.Time) []byte {
 	var b bytes.Buffer
 	metric := func(name, help string) { fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %[1]s gauge\n", name, help) }
-	job := fmt.Sprintf("job_id=%s", promText(r.Job))
+	job := fmt.Sprintf("job_id=%s", prom.Quote(r.Job))
 	metric("nvtrace_fleet_report_timestamp_seconds", "When the ranks were compared last.")
 	fmt.Fprintf(&b, "nvtrace_fleet_report_timestamp_seconds{%s} %.3f\n", job, float64(now.UnixNano())/1e9)
 	metric("nvtrace_fleet_ranks", "Ranks that have a recording.")
@@ -62,7 +64,7 @@ func (r *Report) promRanks(b *bytes.Buffer, job string, metric func(name, help s
 				if x.Kind != kind.kind || left == 0 {
 					continue
 				}
-				line := fmt.Sprintf("%s{%s,rank=\"%d\",hostname=%s,cause=%s} %.3f\n", kind.name, job, rank, promText(r.hostOf(x.Files[k])), promText(x.Cause), seconds)
+				line := fmt.Sprintf("%s{%s,rank=\"%d\",hostname=%s,cause=%s} %.3f\n", kind.name, job, rank, prom.Quote(r.hostOf(x.Files[k])), prom.Quote(x.Cause), seconds)
 				same := func(other string) bool {
 					return other[:strings.LastIndexByte(other, ' ')] == line[:strings.LastIndexByte(line, ' ')]
 				}
@@ -87,9 +89,4 @@ func (r *Report) hostOf(file string) string {
 		}
 	}
 	return ""
-}
-
-// promText is a label's value, quoted.
-func promText(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "\uFFFD")) + `"`
 }

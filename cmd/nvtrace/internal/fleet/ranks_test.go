@@ -175,12 +175,14 @@ func TestPlanted(t *testing.T) {
 	}
 	if *one == "all" {
 		t.Run("watch", func(t *testing.T) { j.watch(t, "-o", "run.%r.nvt") })
-		t.Run("tables", func(t *testing.T) { j.watch(t, "--format", "parquet", "--interval", "200ms", "-o", ".") })
+		t.Run("tables", func(t *testing.T) {
+			j.watch(t, "--format", "parquet", "--interval", "200ms", "--prom", "run.%r.prom", "-o", ".")
+		})
 	}
 }
 
 // watch plants a rank that does not join a collective: fleet watch says so while the job hangs.
-// output says by which flags ranks are recorded, the last being a name in the folder that is watched.
+// output says by which flags ranks are recorded, with names in the folder that is watched.
 func (j *job) watch(t *testing.T, output ...string) {
 	const ranks, rank = 4, 2
 	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state.prom")
@@ -195,7 +197,11 @@ func (j *job) watch(t *testing.T, output ...string) {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
-	output[len(output)-1] = filepath.Join(dir, output[len(output)-1])
+	for i, word := range output {
+		if word == "." || strings.HasPrefix(word, "run.") {
+			output[i] = filepath.Join(dir, word)
+		}
+	}
 	for i := range ranks {
 		cmd := exec.CommandContext(ctx, j.nvtrace, append(append([]string{"--sim", "-q", "--api"}, output...), "--", j.train, dir, "30", "missing", strconv.Itoa(rank), "10")...)
 		cmd.WaitDelay = 20 * time.Second
@@ -238,6 +244,9 @@ func (j *job) watch(t *testing.T, output ...string) {
 		if b, err := os.ReadFile(state); err != nil || !strings.Contains(string(b), `nvtrace_fleet_rank_hung_seconds{job_id="",rank="2",`) {
 			t.Errorf("%v, as metrics: %s", err, b)
 		}
+		if slices.Contains(output, "--prom") {
+			openCollective(ctx, t, filepath.Join(dir, "run.0.prom"))
+		}
 		if err := watch.Process.Signal(syscall.SIGTERM); err != nil { // it prints the report
 			t.Fatal(err)
 		}
@@ -248,4 +257,21 @@ func (j *job) watch(t *testing.T, output ...string) {
 	cancel()
 	all.Wait()
 	_ = watch.Wait()
+}
+
+// openCollective waits until a rank's metrics say that it waits in a collective.
+func openCollective(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	text := ""
+	for ctx.Err() == nil {
+		b, _ := os.ReadFile(name) // it is not there before the first second is over
+		text = string(b)
+		for line := range strings.Lines(text) {
+			if value, ok := strings.CutPrefix(line, "nvtrace_collective_open_seconds{"); ok && strings.Contains(value, `rank="0"`) && !strings.HasSuffix(value, "} 0\n") {
+				return
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("no metric tells that the rank waits: %s", text)
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"nvtrace/cmd/nvtrace/internal/export"
 	"nvtrace/cmd/nvtrace/internal/observe"
@@ -31,8 +33,17 @@ print(json.dumps({os.path.basename(f): [list(r) for r in db.execute(open(f).read
 // write writes the ranks' recordings as tables, each in so many parts; 0: as wholes.
 func (m *made) write(t *testing.T, dir string, parts int) {
 	t.Helper()
+	m.writeOnly(t, dir, parts, nil)
+}
+
+// writeOnly writes some of the tables.
+func (m *made) writeOnly(t *testing.T, dir string, parts int, only []string) {
+	t.Helper()
 	plan, ends := m.plan()
 	for rank := range m.ranks {
+		if _, err := os.Stat(filepath.Join(dir, "runs", "run=1", "rank="+strconv.Itoa(rank), PartName("made", parts))); err == nil {
+			continue // by a run of the test that was cut short
+		}
 		h := m.header(rank)
 		var files []*os.File
 		part := 1
@@ -56,6 +67,9 @@ func (m *made) write(t *testing.T, dir string, parts int) {
 		tables, err := begin(open, h, ioctl.NewDecoder(h))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if only != nil {
+			tables.Only(only)
 		}
 		feed := observe.NewFeed(ioctl.NewDecoder(h), tables)
 		feed.Follow()
@@ -130,6 +144,46 @@ func TestTables(t *testing.T) {
 					t.Errorf("%q in %d parts: %+v", fault, parts, c)
 				}
 			}
+		}
+	}
+}
+
+var tables = flag.String("tables", "", "where TestMillionsOfTables keeps its tables, to go on where it was cut short")
+
+// TestMillionsOfTables has nvtrace report on 1,024 ranks by tables: -args -steps 10000 are 100 million events. It is compared
+// with 16 ranks.
+func TestMillionsOfTables(t *testing.T) {
+	if *steps == 0 {
+		t.Skip("-args -steps N runs it")
+	}
+	nvtrace := filepath.Join(t.TempDir(), "nvtrace")
+	build := exec.Command("go", "build", "-o", nvtrace, "nvtrace/cmd/nvtrace")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if b, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	for _, ranks := range []int{16, 1024} {
+		m := &made{ranks: ranks, steps: *steps, perHost: 8, fault: "sleep", rank: ranks * 7 / 10, from: *steps / 3, noise: 300_000, random: rand.New(rand.NewPCG(1, 1))}
+		dir := filepath.Join(*tables, strconv.Itoa(ranks))
+		if *tables == "" {
+			dir = t.TempDir()
+		}
+		m.writeOnly(t, dir, 10, []string{"collectives"})
+		cmd := exec.Command(nvtrace, "fleet", "report", "--json", dir)
+		begin := time.Now()
+		out, _ := cmd.Output() // its status says that something is wrong
+		took := time.Since(begin)
+		var r Report
+		if err := json.Unmarshal(out, &r); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		events := uint64(0)
+		for i := range r.Ranks {
+			events += r.Ranks[i].Events
+		}
+		t.Logf("%d ranks, %d events: %v, %v of processors' time", ranks, events, took, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+		if len(r.Findings) != 1 || r.Findings[0].Ranks[0] != m.rank || r.Findings[0].Cause != "host" {
+			t.Errorf("%+v", r.Findings)
 		}
 	}
 }

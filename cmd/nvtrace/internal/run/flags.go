@@ -26,6 +26,7 @@ type runFlags struct {
 	format         string
 	runName, rank  string
 	onlyTables     string
+	prom           string
 	summary, quiet bool
 	stat           statFlag
 	top            bool
@@ -70,6 +71,7 @@ func NewFlags(e *cli.Env) *runFlags {
 	f.Set.StringVar(&f.format, "format", "", "with -o: `FORMAT` parquet writes tables into the folder of -o while the program runs, a part each --interval (30s), in place of a recording")
 	f.Set.StringVar(&f.runName, "run", "", "with --format=parquet: the tables are of the run `NAME` (default: the launcher's job, or the folder's name)")
 	f.Set.StringVar(&f.rank, "rank", "", "with --format=parquet: the tables are of rank `N` (default: what the launcher said, or 0)")
+	f.Set.StringVar(&f.prom, "prom", "", "give metrics to Prometheus, each second: `WHERE` is :PORT, to which a rank's number on its host is added, or the name of a file for node_exporter's textfile collector (run.%r.prom)")
 	f.Set.StringVar(&f.onlyTables, "tables", "", "with --format=parquet: write only the tables in `LIST`, such as collectives,histograms,failures")
 	f.Set.Var(&f.rotate, "rotate", "go on in another file when one has `SIZE`, such as 1G; =1G,5 keeps the last 5; %n in the name of -o is the file's number")
 	f.Set.Var(&f.ranks, "ranks", "trace the ranks in `LIST`, such as 0,8,16-23; the command runs untraced in others")

@@ -10,7 +10,7 @@ import (
 )
 
 // outputNames are the files of a run, "" for those that are not written.
-type outputNames struct{ recording, log, json, maps, tables string }
+type outputNames struct{ recording, log, json, maps, tables, prom string }
 
 // names returns the names of a run's outputs. The header says what their patterns stand for.
 func (f *runFlags) names(h *traces.Header, getenv func(string) string) (n outputNames, err error) {

@@ -14,6 +14,7 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/live"
+	"nvtrace/cmd/nvtrace/internal/prom"
 	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/outcome"
@@ -35,6 +36,8 @@ type outputs struct {
 	file   *parts          // nil: not recorded
 	flight *flight         // nil: nothing is kept in memory
 	tables *view.Intervals // nil: no tables are written
+	prom   *prom.Target    // nil: nobody gets metrics
+	counts *view.Metrics   // for prom
 	names  outputNames
 	heard  func() // is called before the flight recorder says something
 	closes []io.Closer
@@ -123,6 +126,17 @@ func (o *outputs) open() (err error) {
 		}
 		files = append(files, g)
 		return g, nil
+	}
+	if o.f.prom != "" {
+		if o.names.prom, err = cli.ExpandName(o.f.prom, o.header, 1, o.e.Getenv); err != nil {
+			return fmt.Errorf("--prom=%w", err)
+		}
+		if o.prom, err = prom.Open(o.names.prom, view.PromOffset(o.header), o.e.WritePublic); err != nil {
+			o.e.Notice("--prom: %v; nobody gets metrics", err) // the program does not need them
+			o.prom = nil
+		} else {
+			o.closes = append(o.closes, o.prom)
+		}
 	}
 	var log, recording *cli.GrownFile
 	if o.names.log != "" {
@@ -238,11 +252,22 @@ func (o *outputs) each() []record.Sink {
 	if o.tables != nil {
 		ticks = append(ticks, tick{cmp.Or(o.f.attach.interval, usualPart), func(now time.Time) { o.tables.Next(now, false) }})
 	}
+	if o.prom != nil {
+		o.counts = o.log.MetricsOf(o.header)
+		ticks = append(ticks, tick{time.Second, o.measure})
+	}
 	if ticks != nil {
 		o.ticker = startTicker(o.log, ticks)
 		return append(sinks, o.ticker, &beginning{o})
 	}
 	return append(sinks, o.log, &beginning{o})
+}
+
+// measure gives metrics to who wants them.
+func (o *outputs) measure(now time.Time) {
+	if err := o.prom.Put(o.counts.Text(now)); err != nil {
+		o.e.Notice("--prom: %v", err)
+	}
 }
 
 // beginning notes that the program has begun, and that there was something to show. It implements record.Sink.
@@ -284,6 +309,9 @@ func (o *outputs) Finish() {
 	}
 	if o.ticker != nil {
 		o.ticker.end()
+	}
+	if o.counts != nil {
+		o.measure(time.Now())
 	}
 	if o.tables != nil && o.began {
 		o.tables.Next(time.Now(), true)

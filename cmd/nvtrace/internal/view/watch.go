@@ -12,6 +12,7 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/fleet"
+	"nvtrace/cmd/nvtrace/internal/prom"
 )
 
 // fleetWatch compares the ranks of a job while it runs: by recordings that are still written.
@@ -21,7 +22,7 @@ func fleetWatch(e *cli.Env, args, command []string) int {
 	w.read.Register(fs)
 	registerFleet(fs, &w.opts)
 	asJSON := fs.Bool("json", false, "print each change as a line of JSON, and the report at the end as one")
-	fs.StringVar(&w.prom, "prom", "", "write the state as metrics to `FILE`, for Prometheus's node_exporter (its textfile collector wants the name to end in .prom)")
+	fs.StringVar(&w.prom, "prom", "", "give the state to Prometheus as metrics: `WHERE` is :PORT, or the name of a file for node_exporter (its textfile collector wants it to end in .prom)")
 	every := fs.Duration("every", 2*time.Second, "look each `TIME`")
 	words, status, ok := cli.ParseAnywhere(fs, args)
 	switch {
@@ -39,6 +40,14 @@ func fleetWatch(e *cli.Env, args, command []string) int {
 		if _, err := os.Stat(name); err != nil {
 			return e.Fail(cli.ExitFailed, "%v", err)
 		}
+	}
+	if w.prom != "" {
+		to, err := prom.Open(w.prom, 0, e.WritePublic)
+		if err != nil {
+			return e.Fail(cli.ExitFailed, "--prom: %v", err)
+		}
+		defer to.Close()
+		w.to = to
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
@@ -73,8 +82,7 @@ type watching struct {
 	words []string
 	json  bool
 	prom  string // "": no metrics
-
-	promFailed bool // that was told
+	to    *prom.Target
 
 	all   *fleet.Fleet
 	files map[string]*growing // recordings
@@ -163,11 +171,8 @@ func (w *watching) tell(r *fleet.Report, now time.Time) error {
 	if r == nil {
 		return nil
 	}
-	if w.prom != "" { // a full disk does not end the watch
-		if err := w.e.WritePublic(w.prom, r.Prom(now)); err != nil && !w.promFailed {
-			w.promFailed = true
-			w.e.Notice("--prom: %v", err)
-		}
+	if err := w.to.Put(r.Prom(now)); err != nil { // a full disk does not end the watch
+		w.e.Notice("--prom: %v", err)
 	}
 	for _, c := range w.watch.Next(r, now) {
 		var err error
