@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/internal/procmap"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
@@ -35,8 +36,7 @@ type Summary struct {
 	lastTID  int32
 	threads  map[int32]int32 // tid -> pid
 	opens    map[openKey]*OpenCount
-	maps     map[int32]map[uint64]liveMap // by process and address
-	nmaps    int
+	maps     procmap.Map[liveMap]
 	notes    int // bytes of the notes
 	gaps     int // of the gaps
 	mapped   map[mapKind]*MapCount
@@ -57,7 +57,7 @@ type openKey struct {
 
 type liveMap struct {
 	length uint64
-	kind   mapKind
+	of     *MapCount
 }
 
 type mapKind struct {
@@ -187,7 +187,7 @@ func NewSummary(h *traces.Header) *Summary {
 	s := &Summary{
 		calls: make(map[Key]*callCount), failures: make(map[failureKey]*FailureCount),
 		unknowns: make(map[Key]*UnknownCount), procs: make(map[int32]*Process), threads: make(map[int32]int32),
-		opens: make(map[openKey]*OpenCount), maps: make(map[int32]map[uint64]liveMap), mapped: make(map[mapKind]*MapCount),
+		opens: make(map[openKey]*OpenCount), mapped: make(map[mapKind]*MapCount),
 		abi: rm.Newest(),
 	}
 	s.report.First = -1
@@ -441,7 +441,7 @@ func (s *Summary) open(ev *traces.Event, c *Call) {
 }
 
 func (s *Summary) mmap(ev *traces.Event, c *Call) {
-	if c.Errno != 0 || ev.Ret == 0 || s.nmaps >= maxMaps {
+	if c.Errno != 0 || ev.Ret == 0 || s.maps.Len() >= maxMaps {
 		return
 	}
 	kind := mapKind{dev: ev.Dev, what: "object"}
@@ -451,6 +451,9 @@ func (s *Summary) mmap(ev *traces.Event, c *Call) {
 		}
 	}
 	s.munmap(ev.PID, uint64(ev.Ret)) // MAP_FIXED, or an munmap that was not recorded
+	if s.mapped[kind] == nil && len(s.mapped) >= maxUnknowns {
+		kind = mapKind{dev: "others"} // there are no machines with so many nodes
+	}
 	n := s.mapped[kind]
 	if n == nil {
 		n = &MapCount{Node: kind.dev, What: kind.what}
@@ -461,11 +464,7 @@ func (s *Summary) mmap(ev *traces.Event, c *Call) {
 	n.Total += length
 	n.Live += length
 	n.Peak = max(n.Peak, n.Live)
-	if s.maps[ev.PID] == nil {
-		s.maps[ev.PID] = make(map[uint64]liveMap)
-	}
-	s.maps[ev.PID][uint64(ev.Ret)] = liveMap{length, kind}
-	s.nmaps++
+	s.maps.Put(ev.PID, uint64(ev.Ret), liveMap{length, n})
 	s.report.MapLive += length
 	s.report.MapPeak = max(s.report.MapPeak, s.report.MapLive)
 }
@@ -473,24 +472,21 @@ func (s *Summary) mmap(ev *traces.Event, c *Call) {
 // munmap ends the mapping that begins at addr. Unmapping a part, or a range
 // over several, is not something that the driver's libraries do.
 func (s *Summary) munmap(pid int32, addr uint64) {
-	if m, ok := s.maps[pid][addr]; ok {
-		delete(s.maps[pid], addr)
+	if m, ok := s.maps.Take(pid, addr); ok {
 		s.unmapped(m)
 	}
 }
 
 func (s *Summary) unmapped(m liveMap) {
-	s.nmaps--
-	s.mapped[m.kind].Live -= m.length
+	m.of.Live -= m.length
 	s.report.MapLive -= m.length
 }
 
 // unmapAll ends a process's mappings, when it ends or starts another program.
 func (s *Summary) unmapAll(pid int32) {
-	for _, m := range s.maps[pid] {
+	for m := range s.maps.TakeAll(pid) {
 		s.unmapped(m)
 	}
-	delete(s.maps, pid)
 }
 
 // Report returns what was counted so far, in lists of its own.

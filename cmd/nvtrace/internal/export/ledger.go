@@ -3,6 +3,7 @@ package export
 import (
 	"encoding/binary"
 
+	"nvtrace/internal/procmap"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
@@ -53,8 +54,7 @@ type ledger struct {
 	dirty    []*account // accounts that changed since settle
 	made     uint64     // bytes of memory that the latest event allocated or mapped
 	backs    map[*rm.Object]*backing
-	maps     map[int32]map[uint64]uint64 // lengths, by process and address
-	nmaps    int
+	maps     procmap.Map[uint64] // lengths
 }
 
 // backing is the memory that several handles of an object share.
@@ -68,7 +68,6 @@ type backing struct {
 func (l *ledger) init() {
 	l.accounts = make(map[int32]*account)
 	l.backs = make(map[*rm.Object]*backing)
-	l.maps = make(map[int32]map[uint64]uint64)
 }
 
 // account returns a process's account. Beyond the bound it is one that nobody
@@ -177,33 +176,23 @@ func (l *ledger) add(ev *traces.Event, c *ioctl.Call) {
 
 func (l *ledger) mmap(pid int32, addr, length uint64) {
 	l.munmap(pid, addr) // MAP_FIXED, or an munmap that was not recorded
-	if l.nmaps >= maxMaps {
+	if l.maps.Len() >= maxMaps {
 		return
 	}
-	m := l.maps[pid]
-	if m == nil {
-		m = make(map[uint64]uint64)
-		l.maps[pid] = m
-	}
-	m[addr] = length
-	l.nmaps++
+	l.maps.Put(pid, addr, length)
 	l.change(l.account(pid), quantityMapped, length)
 }
 
 func (l *ledger) munmap(pid int32, addr uint64) {
-	if length, ok := l.maps[pid][addr]; ok {
-		delete(l.maps[pid], addr)
-		l.nmaps--
+	if length, ok := l.maps.Take(pid, addr); ok {
 		l.change(l.account(pid), quantityMapped, -length)
 	}
 }
 
 func (l *ledger) unmapAll(pid int32) {
-	for _, length := range l.maps[pid] {
-		l.nmaps--
+	for length := range l.maps.TakeAll(pid) {
 		l.change(l.account(pid), quantityMapped, -length)
 	}
-	delete(l.maps, pid)
 }
 
 // clean forgets which accounts changed, and those of ended processes that have

@@ -21,7 +21,7 @@ import (
 // may take, with their texts. Twice as much is in use, since one group is written while the next is gathered.
 const (
 	groupRows  = 1 << 17
-	groupBytes = 8 << 20
+	groupBytes = 6 << 20
 )
 
 // maxDictionary is how many different texts a dictionary has at most.

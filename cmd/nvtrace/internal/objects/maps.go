@@ -131,6 +131,10 @@ func (l *ObjectLog) mapReport(m Moment, all bool, pid int32) *mapReport {
 		if pid != 0 && r.PID != pid || !f.then(r.PID, r.Born, r.until()) {
 			continue
 		}
+		if listed == mostMappings && by[r.PID] == nil {
+			out.More++ // its process is not listed either
+			continue
+		}
 		if by[r.PID] == nil {
 			by[r.PID] = &processMap{PID: r.PID}
 			if k := l.Tree.Task(r.PID); k != nil && k.Name != "." {
@@ -148,8 +152,15 @@ func (l *ObjectLog) mapReport(m Moment, all bool, pid int32) *mapReport {
 		addrs[r.PID] = append(addrs[r.PID], r)
 	}
 	ranges := make(map[uint64][]*rangeRecord)
+	for _, list := range addrs {
+		for _, r := range list {
+			ranges[r.Addr] = nil
+		}
+	}
 	for _, g := range l.ranges {
-		ranges[g.Base] = append(ranges[g.Base], g)
+		if _, ok := ranges[g.Base]; ok {
+			ranges[g.Base] = append(ranges[g.Base], g)
+		}
 	}
 	slices.Sort(pids)
 	for _, id := range pids {

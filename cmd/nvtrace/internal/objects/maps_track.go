@@ -17,6 +17,7 @@ type mapRecord struct {
 	Managed    bool        // of nvidia-uvm
 	Of         *rm.Mapping // nil: unified memory, or not known
 	Born, Died int64       // mmap; munmap, exec or MAP_FIXED over it
+	before     *mapRecord  // of the same program, whether it lives or not
 }
 
 // until is when the mapping ended, as far as the recording tells: munmap is
@@ -102,8 +103,9 @@ func (l *ObjectLog) addMap(ev *traces.Event, c *ioctl.Call) {
 
 // forgetMaps takes a process's mappings from the living ones.
 func (l *ObjectLog) forgetMaps(pid int32, each func(*mapRecord)) {
-	for at, r := range l.mapped {
-		if at.pid != pid {
+	for r := l.latest[pid]; r != nil; r = r.before {
+		at := mapAt{pid, r.Addr}
+		if l.mapped[at] != r {
 			continue
 		}
 		if each != nil {
@@ -111,12 +113,14 @@ func (l *ObjectLog) forgetMaps(pid int32, each func(*mapRecord)) {
 		}
 		delete(l.mapped, at)
 	}
+	delete(l.latest, pid)
 }
 
 func (l *ObjectLog) put(r *mapRecord) {
 	l.unmap(r.PID, r.Addr)
 	l.maps = append(l.maps, r)
 	l.mapped[mapAt{r.PID, r.Addr}] = r
+	r.before, l.latest[r.PID] = l.latest[r.PID], r
 }
 
 func (l *ObjectLog) unmap(pid int32, addr uint64) {

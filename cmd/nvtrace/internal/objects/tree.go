@@ -30,6 +30,7 @@ type ObjectLog struct {
 	Details map[uint32]detail // by rm.Object.ID
 	maps    []*mapRecord
 	mapped  map[mapAt]*mapRecord // living ones
+	latest  map[int32]*mapRecord // of each process
 	ranges  []*rangeRecord
 	gpuMaps []*gpuRecord
 	gpuAt   map[fileAt]*gpuRecord // living ones
@@ -38,6 +39,9 @@ type ObjectLog struct {
 	Unseen  uint64              // calls that were recorded without their results
 	Pids    map[int32]struct{}  // processes that events named
 	lost    uint64              // events that were not recorded
+
+	// Bare is that mappings are left out, of which there may be far more than objects.
+	Bare bool
 }
 
 // detail is what an object's allocation said beyond rm.Attr.
@@ -55,7 +59,7 @@ func NewObjectLog(d *ioctl.Decoder) *ObjectLog {
 	objs := ioctl.NewObjects(d, nil)
 	return &ObjectLog{
 		objs: objs, Tree: objs.Tree(), start: math.MaxInt64, exits: make(map[int32]int64), Details: make(map[uint32]detail),
-		mapped: make(map[mapAt]*mapRecord), gpuAt: make(map[fileAt]*gpuRecord), files: make(map[uint32]struct{}),
+		mapped: make(map[mapAt]*mapRecord), latest: make(map[int32]*mapRecord), gpuAt: make(map[fileAt]*gpuRecord), files: make(map[uint32]struct{}),
 		Pids: make(map[int32]struct{}),
 	}
 }
@@ -79,7 +83,9 @@ func (l *ObjectLog) Observe(e *observe.Event) {
 	if ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn { // which are many, and make no objects
 		return
 	}
-	l.addMap(ev, c)
+	if !l.Bare {
+		l.addMap(ev, c)
+	}
 	if ev.Kind == traces.KindLost {
 		l.lost += uint64(max(ev.Ret, 0))
 	}
@@ -93,10 +99,12 @@ func (l *ObjectLog) Observe(e *observe.Event) {
 		return
 	}
 	if c.Device == ioctl.DeviceUVM {
-		l.addUVM(ev, c)
+		if !l.Bare {
+			l.addUVM(ev, c)
+		}
 		return
 	}
-	if c.Escape != nil && c.Nr == escMapDMA {
+	if c.Escape != nil && c.Nr == escMapDMA && !l.Bare {
 		l.addDMA(c)
 	}
 	if c.Class != nil && c.New != 0 {

@@ -140,6 +140,7 @@ type treeUVM struct {
 	Spaces   []string    `json:"spaces"` // GPU address spaces registered with it
 	Channels int         `json:"channels"`
 	Ranges   []treeRange `json:"ranges"`
+	More     int         `json:"more_ranges,omitempty"` // that are counted and not listed
 	Peak     uint64      `json:"peak_managed"`
 	PeakExt  uint64      `json:"peak_external"`
 }
@@ -329,6 +330,10 @@ func (l *ObjectLog) uvmReport(m Moment, all bool) []treeUVM {
 		}
 		for _, r := range l.ranges {
 			if r.File == id && (all || r.Born > m.since && l.lived(m, r.PID, r.Born, r.Died)) {
+				if len(u.Ranges) == mostMappings {
+					u.More++
+					continue
+				}
 				u.Ranges = append(u.Ranges, treeRange{r.Kind.String(), fmt.Sprintf("%#x", r.Base), r.Length, in[r.UVMRange]})
 			}
 		}
@@ -425,6 +430,9 @@ func (r *TreeReport) writeUVM(buf *bytes.Buffer) {
 				fmt.Fprintf(buf, "%s%s", sep, o)
 			}
 			fmt.Fprintln(buf)
+		}
+		if u.More > 0 {
+			fmt.Fprintf(buf, "  … and %d more ranges\n", u.More)
 		}
 	}
 }

@@ -67,7 +67,9 @@ type failure struct {
 const maxFailureRows = 1 << 14
 
 func newFailureBook(d *ioctl.Decoder) *failureBook {
-	return &failureBook{l: objects.NewObjectLog(d), rows: make(map[failureKey]*failure)}
+	l := objects.NewObjectLog(d)
+	l.Bare = true
+	return &failureBook{l: l, rows: make(map[failureKey]*failure)}
 }
 
 // Observe implements observe.Observer.
