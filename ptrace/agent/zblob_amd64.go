@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "0eb29a6b0043a703f9d2666b603fac9cc91137c32bdb15a3308cbe58ad4667f7"
+const blobStamp = "a8650e05fa9d78fa1f255b7e646425a45732897b21931912ceb2fd9a59401a04"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "298d08003107491eb282d56698b062997b9c24c8e6b9ed85c51d6adfbb7b95a0"
+	blobSum   = "074bc8fca314e4cef2ed83f24899bff4b8aed230bc5cd104754524c8b08b1ad7"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,12 +29,12 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000ae0,
 	"tp_insn":        0x70000ae8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70007570,
+	"sys_out":        0x70007550,
 	"own_check":      0x7000003d,
 	"own_insn":       0x70000047,
 	"own_not":        0x70000054,
-	"bell_load":      0x700075aa,
-	"bell_insn":      0x700075b6,
+	"bell_load":      0x7000758a,
+	"bell_insn":      0x70007596,
 	"probe_entry":    0x70000af2,
 	"probe_watch":    0x70000c4d,
 	"probe_return":   0x70000e29,

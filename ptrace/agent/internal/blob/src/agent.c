@@ -474,13 +474,13 @@ static long agent_ioctl(struct regs *g)
 		at += 2 * d;
 	}
 	at = sizeof *r + nseg * sizeof *seg;
-	r->begin = stamp(sl);
+	r->begin = moment(sl);
 	set_state(r, INCALL);
 	ret = sys_in(g, NR_IOCTL);
 	set_state_ordered(r, ENDING);
 	if (unlikely(given_up(r)))
 		return ret;
-	r->end = stamp(sl);
+	r->end = moment(sl);
 	r->ret = ret;
 	if (n0)
 		seg[0].out = n0 - copy((u8 *)r + at + d0 + d1, arg, n0);

@@ -139,34 +139,47 @@ static inline u64 ticks(void)
 static inline u64 scaled(u64 ticks) { return (u64)((unsigned __int128)ticks * C->scale >> 32); }
 
 // For how many ticks after the clock was read times are reckoned by the processor's counter, some 50 us: C->scale
-// may be off by 1 / 10,000. And how long a reading of the clock takes that was not interrupted, at most.
+// may be off by 1 / 10,000. And for how many a reading of the clock takes at most that was not interrupted.
 #define SOON (1ul << 17)
-#define WHOLE (1ul << 12)
+#define WHOLE (1ul << 10)
 
 extern u64 read_clock(struct slot *sl);
 
-// The time by now(), which costs three times as much: by the processor's counter where the clock was read
-// just before. It never goes back in a thread, of which a signal handler is a part that may come in between
-// anywhere, last any time and leave newer numbers: what was last is read before the counter is, and is not
-// replaced by what is before it.
-static inline u64 stamp(struct slot *sl)
+// A thread's times never go back. A signal handler may come in between anywhere, last any time and leave
+// newer numbers, so last is what was last before the clock was read, and it is not replaced by what is
+// before it.
+static inline u64 forward(struct slot *sl, u64 last, u64 at)
 {
-	u64 t, at, last;
-	if (unlikely(!C->scale))
-		return now();
-	last = *(volatile u64 *)&sl->last;
-	barrier();
-	t = ticks();
-	if (likely(t - *(volatile u64 *)&sl->ticks < SOON)) {
-		barrier();
-		at = scaled(t) + *(volatile u64 *)&sl->ahead;
-	} else
-		at = read_clock(sl);
 	if (unlikely(last - at < 100000))
 		at = last;
 	if (likely(*(volatile u64 *)&sl->last < at))
 		*(volatile u64 *)&sl->last = at;
 	return at;
+}
+
+// The time by now(), which costs three times as much: by the processor's counter where the clock was read
+// just before. It may be off by what the reading of the clock took, some 0.1 us, so it is for what only
+// the thread itself does; what it does to things that it shares with others has moment.
+static inline u64 stamp(struct slot *sl)
+{
+	u64 t, last;
+	if (unlikely(!C->scale))
+		return now();
+	last = *(volatile u64 *)&sl->last;
+	barrier();
+	t = ticks();
+	if (unlikely(t - *(volatile u64 *)&sl->ticks >= SOON))
+		return forward(sl, last, read_clock(sl));
+	barrier();
+	return forward(sl, last, scaled(t) + *(volatile u64 *)&sl->ahead);
+}
+
+// The time by now(), in order with what stamp returned in this thread.
+static inline u64 moment(struct slot *sl)
+{
+	u64 last = *(volatile u64 *)&sl->last;
+	barrier();
+	return forward(sl, last, now());
 }
 
 // This thread's slot; 0: it has none. An entry that was taken out has 1 for its slot, and does not end the

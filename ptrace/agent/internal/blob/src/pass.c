@@ -131,10 +131,10 @@ static struct record *begin(struct slot *sl, const struct regs *g, u64 nr, u64 f
 }
 
 // Makes the call.
-static long make(struct record *r, const struct regs *g, u64 nr)
+static long make(struct slot *sl, struct record *r, const struct regs *g, u64 nr)
 {
 	long ret;
-	r->begin = now();
+	r->begin = moment(sl);
 	set_state(r, INCALL);
 	ret = sys_in(g, nr);
 	set_state_ordered(r, ENDING);
@@ -142,11 +142,11 @@ static long make(struct record *r, const struct regs *g, u64 nr)
 }
 
 // Completes the record. If it was given up meanwhile, its room is somebody else's.
-static void end(struct record *r, long ret)
+static void end(struct slot *sl, struct record *r, long ret)
 {
 	if (unlikely(given_up(r)))
 		return;
-	r->end = now();
+	r->end = moment(sl);
 	r->ret = ret;
 	set_state(r, DONE);
 }
@@ -173,8 +173,8 @@ static long map(struct slot *sl, const struct regs *g)
 		set_state(r, VOID);
 		return plain(g, NR_MMAP);
 	}
-	ret = make(r, g, NR_MMAP);
-	end(r, ret);
+	ret = make(sl, r, g, NR_MMAP);
+	end(sl, r, ret);
 	return ret;
 }
 
@@ -197,11 +197,11 @@ static long close_file(struct slot *sl, const struct regs *g)
 	// In order it comes before all that may get the number, so its place is that of
 	// its beginning. Until it has ended, what came later is not given out.
 	set_state_ordered(r, ENDING);
-	r->begin = r->end = now();
+	r->begin = r->end = moment(sl);
 	ret = sys_in(g, NR_CLOSE);
 	if (unlikely(given_up(r)))
 		return ret;
-	r->rdev = now();
+	r->rdev = moment(sl);
 	r->ret = ret;
 	set_state(r, DONE);
 	return ret;
@@ -221,10 +221,10 @@ static long dup_file(struct slot *sl, const struct regs *g, u64 nr)
 		set_state(r, VOID);
 		return plain(g, nr);
 	}
-	ret = make(r, g, nr);
+	ret = make(sl, r, g, nr);
 	if (ret >= 0 && ret < NFDS)
 		enter(ret, r->file, kind);
-	end(r, ret);
+	end(sl, r, ret);
 	return ret;
 }
 
@@ -260,7 +260,7 @@ static long open_file(struct slot *sl, const struct regs *g, u64 nr, const struc
 	seg = (struct seg *)(r + 1);
 	*seg = (struct seg){q.rsi, name->n + 1, name->n + 1, 0, sizeof *r + sizeof *seg, 0, 0};
 	cpy((u8 *)(seg + 1), name->s, name->n + 1);
-	ret = make(r, g, nr);
+	ret = make(sl, r, g, nr);
 	if (ret >= 0) {
 		q = (struct regs){.rdi = ret, .rsi = (u64)st};
 		i = ret < NFDS && !sys_own(&q, NR_FSTAT) ? device(st) : NDEVICES;
@@ -272,7 +272,7 @@ static long open_file(struct slot *sl, const struct regs *g, u64 nr, const struc
 		r->file = __sync_add_and_fetch(&S->files, 1);
 		enter(ret, r->file, S->devices[i].kind);
 	}
-	end(r, ret);
+	end(sl, r, ret);
 	return ret;
 }
 
