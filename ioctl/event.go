@@ -479,6 +479,15 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 			p.dst = strconv.AppendUint(p.dst, m.Stream, 16)
 		}
 		p.mark(escape.ColorOff, " ---")
+	case traces.KindPushbuffer:
+		p.mark(escape.ColorNote, "--- pushbuffer of channel ")
+		p.dst = strconv.AppendUint(p.dst, ev.Args[0], 10)
+		p.text(" of /dev/")
+		p.dst = appendSafe(p.dst, ev.Dev)
+		p.text(": ")
+		p.dst = strconv.AppendUint(p.dst, ev.Args[5], 10)
+		p.text(" words")
+		p.mark(escape.ColorOff, " ---")
 	case traces.KindThread:
 		p.mark(escape.ColorNote, "--- the thread is called ")
 		p.dst = appendSafe(p.dst, ev.Text)

@@ -427,7 +427,7 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 // returns reports whether an event of the kind has a result.
 func returns(k traces.Kind) bool {
 	switch k {
-	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCount, traces.KindGPU, traces.KindStack, traces.KindChannels, traces.KindThread, traces.KindSampled, traces.KindMissed, traces.KindCaptured, traces.KindEnd, traces.KindOther:
+	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCount, traces.KindGPU, traces.KindStack, traces.KindChannels, traces.KindThread, traces.KindSampled, traces.KindMissed, traces.KindPushbuffer, traces.KindCaptured, traces.KindEnd, traces.KindOther:
 		return false
 	}
 	return true

@@ -27,38 +27,39 @@ type Kind uint8
 // The kinds. Their numbers are internal; the file format uses the names that
 // [Kind.String] gives.
 const (
-	KindInvalid  Kind = iota
-	KindOpen          // open, openat, openat2, creat of a device node
-	KindClose         // close or close_range of a device descriptor, also by exec (FlagImplicit)
-	KindDup           // dup, dup2, dup3, fcntl(F_DUPFD*); also a descriptor first seen without its open (FlagImplicit)
-	KindMmap          // mmap of a device descriptor
-	KindMunmap        // munmap of a range that a device mapping lies in
-	KindMremap        // mremap of a device mapping
-	KindIoctl         // ioctl on a device descriptor
-	KindFork          // a new process or thread; Child holds its id
-	KindExec          // a program was started; Path and Argv
-	KindExit          // a thread ended; Ret holds the wait status
-	KindSignal        // a signal that ended or stopped a process; Ret holds its number
-	KindNote          // nvtrace has something to say about the recording; Text
-	KindLost          // events could not be recorded; Ret holds how many
-	KindCall          // a library function was entered: Name, Path (its library), Args (integer registers), Mem
-	KindReturn        // it returned: Name, Ret, Dur (since the entry), Mem; calls of a thread nest
-	KindImage         // a code image was given to the CUDA driver; Name (the loader called) and Image
-	KindKernel        // first launch of a kernel: Name (mangled), Image (where it came from; nil: unknown)
-	KindGap           // something escaped the guarantee that all is captured: the recording is incomplete; Text
-	KindFault         // a kernel on the simulated GPU failed: Name (mangled), Text (where, and why)
-	KindProbe         // what became of a kernel that probes were to run in: Name (mangled), Probe; without Probe, the program was given its handle with probes (Args[0])
-	KindMap           // what a map of the probes held at the end: Name, Text (as it is printed), Data (as JSON)
-	KindCaptured      // capturing code images came to its end: what it came to; Captured
-	KindCount         // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data
-	KindGPU           // a GPU did what a call had it do, or, with FlagUnfinished, had not done it: Name and Path (of the function), Args, Ret; Time is when that was noticed, see [Event.Work]
-	KindStack         // where the call that a thread is in was made, at Time: Name (the function), Data, see [Event.Stack]; with FlagUnfinished it was looked at since nothing went on
-	KindChannels      // what the GPU channels of a process were at, at Time: Data, a JSON object as nvtrace ps --json has it; Args has the number of the look, and how many events of it follow. With FlagUnfinished one of them has not got on for long
-	KindThread        // a thread is called Text from now on, by prctl(PR_SET_NAME); with FlagAttached it has been since before
-	KindSampled       // what looks at a process's channels from outside have come to: Data, see [Event.Sampled]
-	KindMissed        // a GPU did something whose times were not seen: see [Event.Miss]
-	KindEnd           // the last record: nvtrace's own cost; Cost
-	KindOther         // a kind that this version does not know; Name holds what the file calls it
+	KindInvalid    Kind = iota
+	KindOpen            // open, openat, openat2, creat of a device node
+	KindClose           // close or close_range of a device descriptor, also by exec (FlagImplicit)
+	KindDup             // dup, dup2, dup3, fcntl(F_DUPFD*); also a descriptor first seen without its open (FlagImplicit)
+	KindMmap            // mmap of a device descriptor
+	KindMunmap          // munmap of a range that a device mapping lies in
+	KindMremap          // mremap of a device mapping
+	KindIoctl           // ioctl on a device descriptor
+	KindFork            // a new process or thread; Child holds its id
+	KindExec            // a program was started; Path and Argv
+	KindExit            // a thread ended; Ret holds the wait status
+	KindSignal          // a signal that ended or stopped a process; Ret holds its number
+	KindNote            // nvtrace has something to say about the recording; Text
+	KindLost            // events could not be recorded; Ret holds how many
+	KindCall            // a library function was entered: Name, Path (its library), Args (integer registers), Mem
+	KindReturn          // it returned: Name, Ret, Dur (since the entry), Mem; calls of a thread nest
+	KindImage           // a code image was given to the CUDA driver; Name (the loader called) and Image
+	KindKernel          // first launch of a kernel: Name (mangled), Image (where it came from; nil: unknown)
+	KindGap             // something escaped the guarantee that all is captured: the recording is incomplete; Text
+	KindFault           // a kernel on the simulated GPU failed: Name (mangled), Text (where, and why)
+	KindProbe           // what became of a kernel that probes were to run in: Name (mangled), Probe; without Probe, the program was given its handle with probes (Args[0])
+	KindMap             // what a map of the probes held at the end: Name, Text (as it is printed), Data (as JSON)
+	KindCaptured        // capturing code images came to its end: what it came to; Captured
+	KindCount           // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data
+	KindGPU             // a GPU did what a call had it do, or, with FlagUnfinished, had not done it: Name and Path (of the function), Args, Ret; Time is when that was noticed, see [Event.Work]
+	KindStack           // where the call that a thread is in was made, at Time: Name (the function), Data, see [Event.Stack]; with FlagUnfinished it was looked at since nothing went on
+	KindChannels        // what the GPU channels of a process were at, at Time: Data, a JSON object as nvtrace ps --json has it; Args has the number of the look, and how many events of it follow. With FlagUnfinished one of them has not got on for long
+	KindThread          // a thread is called Text from now on, by prctl(PR_SET_NAME); with FlagAttached it has been since before
+	KindSampled         // what looks at a process's channels from outside have come to: Data, see [Event.Sampled]
+	KindMissed          // a GPU did something whose times were not seen: see [Event.Miss]
+	KindPushbuffer      // what a channel of a process was handed: see [Event.Piece]
+	KindEnd             // the last record: nvtrace's own cost; Cost
+	KindOther           // a kind that this version does not know; Name holds what the file calls it
 )
 
 // Flags qualify an [Event].
@@ -401,6 +402,48 @@ func (e *Event) Miss() Miss {
 	return m
 }
 
+// A Piece is a piece of pushbuffer, and what its channel was at.
+type Piece struct {
+	Channel        int
+	Device         int32
+	UserData, Ring uint64 // addresses in the process
+	Entries        int    // of the ring
+	Index          uint32 // of the ring's entry with the piece
+	Words          uint32 // of the piece: what was read of them is Mem's first segment
+
+	PieceDetail
+}
+
+// A PieceDetail is what an event of KindPushbuffer has in Data, as JSON.
+type PieceDetail struct {
+	Put   uint64            `json:"put"` // where the channel's pushbuffer ends, and where the GPU reads it
+	Get   uint64            `json:"get"`
+	GPPut uint32            `json:"gp_put"` // the same of the ring
+	GPGet uint32            `json:"gp_get"`
+	Names map[string]string `json:"names,omitempty"` // of kernels that it launches, mangled, by the hexadecimal address of their first instruction
+}
+
+// SetPiece makes e an event of KindPushbuffer. Mem is for the caller to set: first the words, then other memory that the piece
+// refers to, all by the GPU's addresses.
+func (e *Event) SetPiece(p *Piece) {
+	b, err := json.Marshal(&p.PieceDetail)
+	if err != nil {
+		panic("BUG: a piece of pushbuffer as JSON: " + err.Error())
+	}
+	e.Kind, e.Dev, e.Data = KindPushbuffer, nodePrefix+strconv.Itoa(int(p.Device)), string(b)
+	e.Args = [6]uint64{uint64(p.Channel), p.UserData, p.Ring, uint64(p.Entries), uint64(p.Index), uint64(p.Words)}
+}
+
+// Piece returns what an event of KindPushbuffer says, false where that makes no sense.
+func (e *Event) Piece() (p Piece, ok bool) {
+	n, _ := strconv.ParseUint(strings.TrimPrefix(e.Dev, nodePrefix), 10, 16)
+	p = Piece{
+		Channel: int(uint32(e.Args[0])), Device: int32(n), UserData: e.Args[1], Ring: e.Args[2], Entries: int(uint32(e.Args[3])),
+		Index: uint32(e.Args[4]), Words: uint32(e.Args[5]),
+	}
+	return p, len(e.Mem) > 0 && json.Unmarshal([]byte(e.Data), &p.PieceDetail) == nil
+}
+
 // StackFrame is a call in a stack.
 type StackFrame struct {
 	Language string // "python"; "native": machine code; other words are of later versions
@@ -606,38 +649,39 @@ func cloneBytes(b []byte) []byte {
 
 // kindNames are the names of the kinds in the file format.
 var kindNames = [...]string{
-	KindInvalid:  "invalid",
-	KindOpen:     "open",
-	KindClose:    "close",
-	KindDup:      "dup",
-	KindMmap:     "mmap",
-	KindMunmap:   "munmap",
-	KindMremap:   "mremap",
-	KindIoctl:    "ioctl",
-	KindFork:     "fork",
-	KindExec:     "exec",
-	KindExit:     "exit",
-	KindSignal:   "signal",
-	KindNote:     "note",
-	KindLost:     "lost",
-	KindCall:     "call",
-	KindReturn:   "return",
-	KindImage:    "image",
-	KindKernel:   "kernel",
-	KindGap:      "gap",
-	KindFault:    "fault",
-	KindProbe:    "probe",
-	KindMap:      "map",
-	KindCount:    "count",
-	KindGPU:      "gpu",
-	KindStack:    "stack",
-	KindChannels: "channels",
-	KindThread:   "thread",
-	KindSampled:  "sampled",
-	KindMissed:   "missed",
-	KindEnd:      "end",
-	KindCaptured: "captured",
-	KindOther:    "other",
+	KindInvalid:    "invalid",
+	KindOpen:       "open",
+	KindClose:      "close",
+	KindDup:        "dup",
+	KindMmap:       "mmap",
+	KindMunmap:     "munmap",
+	KindMremap:     "mremap",
+	KindIoctl:      "ioctl",
+	KindFork:       "fork",
+	KindExec:       "exec",
+	KindExit:       "exit",
+	KindSignal:     "signal",
+	KindNote:       "note",
+	KindLost:       "lost",
+	KindCall:       "call",
+	KindReturn:     "return",
+	KindImage:      "image",
+	KindKernel:     "kernel",
+	KindGap:        "gap",
+	KindFault:      "fault",
+	KindProbe:      "probe",
+	KindMap:        "map",
+	KindCount:      "count",
+	KindGPU:        "gpu",
+	KindStack:      "stack",
+	KindChannels:   "channels",
+	KindThread:     "thread",
+	KindSampled:    "sampled",
+	KindMissed:     "missed",
+	KindPushbuffer: "pushbuffer",
+	KindEnd:        "end",
+	KindCaptured:   "captured",
+	KindOther:      "other",
 }
 
 // String returns the kind's name as the file format spells it.

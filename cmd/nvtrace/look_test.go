@@ -16,7 +16,8 @@ func TestPSWords(t *testing.T) {
 	}{
 		{[]string{"ps", "train.py"}, `ps wants process ids, and "train.py" is none`},
 		{[]string{"ps", "--", "./app"}, "ps looks at processes that run"},
-		{[]string{"pushbuffer"}, "pushbuffer wants one process"},
+		{[]string{"pushbuffer"}, "pushbuffer wants one process or file"},
+		{[]string{"pushbuffer", "-o", "x.nvt", "train.py"}, `pushbuffer wants process ids, and "train.py" is none`},
 		{[]string{"pushbuffer", "-n", "0", "1"}, "pushbuffer wants one process"},
 	} {
 		var out, errs strings.Builder

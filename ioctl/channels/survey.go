@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"nvtrace/fatbin"
 	"nvtrace/ptrace/proc"
@@ -200,6 +201,7 @@ type JobReport struct {
 	Params    []Argument `json:"parameters,omitempty"`    // the same by the kernel's parameters, if these are known
 	Graph     int        `json:"graph_kernels,omitempty"` // how many kernels the launch of a graph has, of which this is one
 	Bytes     uint64     `json:"bytes,omitempty"`         // of a copy
+	Since     int64      `json:"since_ns,omitempty"`      // how long before the look that was; the clocks of the GPU and the host differ a little
 	Began     uint64     `json:"began_ns,omitempty"`      // when it was handed to the GPU, by the GPU's clock; absent: not known
 }
 
@@ -230,6 +232,7 @@ func (v *View) Look(names bool) Report {
 		r.Shared = &s
 	}
 	var programs []uint64
+	looked := time.Now().UnixNano() // the search for names takes long
 	for i, c := range v.channels {
 		cr := ChannelReport{Channel: i, Device: c.Device, Address: fmt.Sprintf("%#x", c.UserData)}
 		s, err := c.Look(v.memory, lookDepth)
@@ -249,7 +252,7 @@ func (v *View) Look(names bool) Report {
 	}
 	for i := range r.Channels {
 		c := &r.Channels[i]
-		c.Running, c.Waiting, c.Behind = v.jobs(c.state.Running), v.jobs(c.state.Waiting), len(c.state.Waiting)
+		c.Running, c.Waiting, c.Behind = v.jobs(c.state.Running, looked), v.jobs(c.state.Waiting, looked), len(c.state.Waiting)
 		if c.Blocked = v.blockedOn(v.channels[i], c.state.Blocked, r.Channels); c.Blocked.come() {
 			c.Blocked = nil // since the look
 		}
@@ -258,10 +261,13 @@ func (v *View) Look(names bool) Report {
 }
 
 // jobs describes jobs.
-func (v *View) jobs(list []Job) (reports []JobReport) {
+func (v *View) jobs(list []Job, looked int64) (reports []JobReport) {
 	for i := range list {
 		j := &list[i]
 		r := JobReport{Kind: "copy", Bytes: j.Size, Graph: j.Graph, Began: j.Began}
+		if j.Began != 0 {
+			r.Since = looked - int64(j.Began)
+		}
 		if j.Kind == channel.Kernel {
 			r.Kind = "kernel"
 			if j.Unread {

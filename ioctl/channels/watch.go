@@ -324,6 +324,10 @@ func (w *Watch) join(l *line) {
 		w.drop(l, &l.pending[i])
 	}
 	depth, _ := w.deep()
+	if l.joined { // what was passed is not wanted again, and reading it would let the ring go round once more
+		const fetched = 32 // pieces that the GPU may have fetched and not passed
+		depth = min(depth, (u.GPPut+uint32(l.Entries)-u.GPGet)%uint32(l.Entries)+fetched)
+	}
 	pieces, err := l.pieces(w.memory, u, int(depth))
 	if err != nil {
 		return

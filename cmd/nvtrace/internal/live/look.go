@@ -12,7 +12,6 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/look"
-	"nvtrace/ioctl/channels"
 	"nvtrace/ioctl/query"
 	"nvtrace/traces/escape"
 )
@@ -196,38 +195,4 @@ func WhereVerb(e *cli.Env, args, command []string) int {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	return e.Answer(&asJSON, nil, list, func() error { return list.Write(e.Stdout) })
-}
-
-// PushbufferVerb prints what a process's channels were handed last.
-func PushbufferVerb(e *cli.Env, args, command []string) int {
-	fs := cli.NewFlagSet(e, "pushbuffer", "[flags] PID")
-	var pids cli.PIDList
-	fs.Var(&pids, "p", "the process `PID`")
-	n := fs.Int("n", 4, "print the last `N` pieces of each channel's pushbuffer")
-	names := fs.Bool("names", true, "search the process's memory for the names of kernels")
-	words, status, ok := cli.ParseAnywhere(fs, args)
-	if !ok {
-		return status
-	}
-	if status, ok := pidWords(e, "pushbuffer", &pids, words, command); !ok {
-		return status
-	}
-	if len(pids) != 1 || *n <= 0 {
-		return e.Fail(cli.ExitUsage, "pushbuffer wants one process: nvtrace pushbuffer [-n N] PID")
-	}
-	v, err := channels.ViewOf(pids[0])
-	if err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
-	}
-	defer v.Close()
-	list := v.Pieces(*n)
-	if *names {
-		if err := v.SearchNames(list); err != nil {
-			return e.Fail(cli.ExitFailed, "%v", err)
-		}
-	}
-	if err := look.WritePushbuffers(e.Stdout, v, list); err != nil {
-		return e.Fail(cli.ExitFailed, "%v", err)
-	}
-	return cli.ExitOK
 }

@@ -13,7 +13,7 @@ import (
 func TestPSText(t *testing.T) {
 	grid, block, one := [3]uint32{2, 3, 1}, [3]uint32{32, 2, 1}, 1
 	began := uint64(time.Now().Add(-time.Minute).UnixNano())
-	spin := channels.JobReport{Kind: "kernel", Name: "_Z4spinPi", Program: "0x7f00", Grid: &grid, Block: &block, Began: began}
+	spin := channels.JobReport{Kind: "kernel", Name: "_Z4spinPi", Program: "0x7f00", Grid: &grid, Block: &block, Began: began, Since: int64(time.Minute)}
 	unnamed := channels.JobReport{Kind: "kernel", Program: "0x7f80", Grid: &grid, Block: &block}
 	node := spin
 	node.Graph = 2

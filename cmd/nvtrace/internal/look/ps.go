@@ -133,7 +133,7 @@ func channelRows(c *channels.ChannelReport) (rows []psRow) {
 }
 
 func jobRow(j *channels.JobReport) psRow {
-	row := psRow{since: sinceGPU(j.Began)}
+	row := psRow{since: sinceGPU(j)}
 	switch {
 	case j.Kind == "copy":
 		row.kernel, row.since = fmt.Sprintf("(copy of %s)", units.Memory(j.Bytes)), ""
@@ -171,16 +171,16 @@ func graphRow(list []channels.JobReport) psRow {
 	}
 	return psRow{
 		kernel: cutText(fmt.Sprintf("graph of %d kernels: %s", list[0].Graph, strings.Join(names, ", ")), 160),
-		since:  sinceGPU(list[0].Began),
+		since:  sinceGPU(&list[0]),
 	}
 }
 
-// sinceGPU returns how long ago a time of the GPU's clock was. The driver sets that clock to the
+// sinceGPU returns for how long a job had been with the GPU when it was looked at. The driver sets that clock to the
 // host's when it is loaded, and from then on they drift apart: what they make is said to be about.
-func sinceGPU(began uint64) string {
-	ago := time.Since(time.Unix(0, int64(began)))
+func sinceGPU(j *channels.JobReport) string {
+	ago := time.Duration(j.Since)
 	switch {
-	case began == 0:
+	case j.Began == 0:
 		return "not known"
 	case ago < 0:
 		return "now"

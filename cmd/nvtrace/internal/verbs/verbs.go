@@ -38,7 +38,7 @@ func verbs() []verb {
 		{"ps", "[flags] [PID...]", "say what the GPU is at for processes that run, from outside", live.PsVerb},
 		{"sample", "[flags] PID | -- command [args]", "say how long GPUs are at which kernels, by looks from outside: nothing is stopped", live.SampleVerb},
 		{"where", "[flags] PID", "say what a process's GPU channels and threads are at: is it hung, and in what", live.WhereVerb},
-		{"pushbuffer", "[flags] PID", "print what a process handed to the GPU's channels last", live.PushbufferVerb},
+		{"pushbuffer", "[flags] PID|FILE", "print what a process handed to the GPU's channels last", live.PushbufferVerb},
 		{"report", "[flags] run.nvt", "print the summary of a recording", view.ReportVerb},
 		{"fleet", "report|watch|merge [flags] DIR|run.nvt... | ras [flags] [HOST]", "compare the ranks of a job: which is slow or hangs, since when, in what; watch: while it runs; merge: draw them on one timeline; ras: ask NCCL itself", view.FleetVerb},
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", view.LogVerb},

@@ -153,7 +153,7 @@ func (o *gathered) Observe(e *observe.Event) {
 			}
 			o.sampled[int(ev.PID)] = r
 		}
-	case traces.KindGPU, traces.KindMissed, traces.KindStack:
+	case traces.KindGPU, traces.KindMissed, traces.KindPushbuffer, traces.KindStack:
 	default:
 		o.found.Observe(e)
 	}
