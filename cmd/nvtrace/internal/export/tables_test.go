@@ -288,7 +288,7 @@ func readOwn(t *testing.T, file []byte, want []map[string]any) {
 	}
 	var columns []*own.Column
 	for _, name := range []string{"t", "same", "many", "maybe", "dur", "flag", "small"} {
-		columns = append(columns, &own.Column{Name: name, Null: -1})
+		columns = append(columns, &own.Column{Name: name, Null: -1, IsText: slices.Contains([]string{"same", "many", "maybe"}, name)})
 	}
 	at := 0
 	err = r.Each(f, columns, func(rows int) error {
@@ -314,6 +314,11 @@ func readOwn(t *testing.T, file []byte, want []map[string]any) {
 	}
 	if err := r.Each(f, []*own.Column{{Name: "none"}}, nil); err == nil {
 		t.Error("a column that there is not")
+	}
+	for _, c := range []*own.Column{{Name: "t", IsText: true}, {Name: "same"}} {
+		if err := r.Each(f, []*own.Column{c}, func(int) error { return nil }); err == nil {
+			t.Errorf("column %s was read as what it is not", c.Name)
+		}
 	}
 	// Damage is an error, never a panic.
 	for i := range 64 {

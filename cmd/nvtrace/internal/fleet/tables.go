@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,14 +36,14 @@ const wholeName = "part.parquet"
 // FindTables returns the recordings that are in a folder as tables, with those of their parts that are whole: the file
 // of table runs is the last that is written.
 func FindTables(dir string) ([]*Tables, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "runs", "run=*", "rank=*", "part*.parquet"))
+	files, err := fs.Glob(os.DirFS(dir), "runs/run=*/rank=*/part*.parquet") // dir may have what means something in a pattern
 	if err != nil {
 		return nil, err
 	}
 	slices.Sort(files)
 	var list []*Tables
 	for _, file := range files {
-		folder, name := filepath.Split(file)
+		folder, name := filepath.Split(filepath.Join(dir, file))
 		stem := wholeName
 		if i := strings.LastIndexByte(name, '-'); i > 0 {
 			stem = name[:i+1] + "*.parquet"
@@ -145,13 +146,19 @@ type rows struct {
 	columns []*parquet.Column
 }
 
-// column returns a column of the table, which is to be read.
-func (r *rows) column(name string) *parquet.Column {
+// column returns a column of numbers or truths of the table, which is to be read.
+func (r *rows) column(name string) *parquet.Column { return r.add(name, false) }
+
+// text returns a column of texts.
+func (r *rows) text(name string) *parquet.Column { return r.add(name, true) }
+
+func (r *rows) add(name string, text bool) *parquet.Column {
 	c := r.TableReader.columns[name]
 	if c == nil {
 		c = &parquet.Column{Name: name, Null: -1}
 		r.TableReader.columns[name] = c
 	}
+	c.IsText = text
 	r.columns = append(r.columns, c)
 	return c
 }
@@ -184,9 +191,9 @@ func (r *rows) each(t *Tables, table, name string, group func(rows int) error) e
 // run reads table runs.
 func (r *TableReader) run(t *Tables, name string, p *Part) error {
 	w := &rows{TableReader: r}
-	start, end, host, boot, launcher := w.column("start"), w.column("end"), w.column("host"), w.column("boot"), w.column("launcher")
+	start, end, host, boot, launcher := w.column("start"), w.column("end"), w.text("host"), w.text("boot"), w.text("launcher")
 	events, complete, gpu := w.column("events"), w.column("complete"), w.column("gpu_times")
-	doing, since, exit, exited := w.column("doing"), w.column("doing_since"), w.column("exit"), w.column("exited")
+	doing, since, exit, exited := w.text("doing"), w.column("doing_since"), w.text("exit"), w.column("exited")
 	n := 0
 	err := w.each(t, "runs", name, func(rows int) error {
 		for i := range rows {
@@ -216,7 +223,7 @@ func (r *TableReader) comms(t *Tables, name string, p *Part) error {
 	id, parent, rank, size := w.column("comm"), w.column("parent"), w.column("comm_rank"), w.column("comm_size")
 	entered, at, known, over := w.column("entered"), w.column("entered_at"), w.column("known"), w.column("over")
 	open, since, inCall := w.column("open"), w.column("open_since"), w.column("in_call")
-	seq, op, typ, red, root, count := w.column("seq"), w.column("name"), w.column("type"), w.column("op"), w.column("root"), w.column("count")
+	seq, op, typ, red, root, count := w.column("seq"), w.text("name"), w.text("type"), w.text("op"), w.column("root"), w.column("count")
 	return w.each(t, "communicators", name, func(rows int) error {
 		for i := range rows {
 			c := nccl.Progress{
@@ -236,7 +243,7 @@ func (r *TableReader) comms(t *Tables, name string, p *Part) error {
 // ops reads table collectives, and gives them to add in pieces.
 func (r *TableReader) ops(t *Tables, name string, p *Part, indexes map[uint64]int32, add func(*Part)) error {
 	w := &rows{TableReader: r}
-	at, id, seq, op, typ, red := w.column("t"), w.column("comm"), w.column("seq"), w.column("name"), w.column("type"), w.column("op")
+	at, id, seq, op, typ, red := w.column("t"), w.column("comm"), w.column("seq"), w.text("name"), w.text("type"), w.text("op")
 	root, count, called, begin, gpu := w.column("root"), w.column("count"), w.column("dur"), w.column("gpu_t"), w.column("gpu_dur")
 	waited, exposed, again, open := w.column("waited"), w.column("exposed"), w.column("repeated"), w.column("not_over")
 	spent := [nccl.Purposes]*parquet.Column{w.column("compute"), w.column("copy"), w.column("driver"), w.column("host")}
@@ -277,7 +284,7 @@ func (r *TableReader) ops(t *Tables, name string, p *Part, indexes map[uint64]in
 // facts reads table facts.
 func (r *TableReader) facts(t *Tables, name string, p *Part) error {
 	w := &rows{TableReader: r}
-	kind, what, value, n := w.column("kind"), w.column("name"), w.column("value"), w.column("n")
+	kind, what, value, n := w.text("kind"), w.text("name"), w.text("value"), w.column("n")
 	return w.each(t, "facts", name, func(rows int) error {
 		for i := range rows {
 			p.Traits = append(p.Traits, traits.Trait{Kind: kind.Text(i), Name: what.Text(i), Value: value.Text(i), N: uint64(n.Numbers[i])})

@@ -28,7 +28,7 @@ const (
 const (
 	maxFooter = 64 << 20
 	maxPage   = 256 << 20
-	maxRows   = 1 << 24 // of a group
+	maxRows   = 1 << 20 // of a group
 )
 
 // File is the description of a file.
@@ -161,8 +161,9 @@ func (f *File) Rows() (n int64) {
 // A Column is what is wanted of a file: Numbers of a numeric or boolean one, with Null where there is none; of texts
 // IDs, and what they stand for. They are good until the next group is read.
 type Column struct {
-	Name string
-	Null int64
+	Name   string
+	IsText bool
+	Null   int64
 
 	Numbers []int64
 	IDs     []uint32
@@ -186,12 +187,15 @@ func NewReader() (*Reader, error) {
 }
 
 // Each reads the columns of each group of rows, and calls do with the number of rows. A column that the file does not
-// have is an error.
+// have, or has with another type, is an error.
 func (r *Reader) Each(f *File, columns []*Column, do func(rows int) error) error {
 	at := make([]int, len(columns))
 	for i, c := range columns {
 		if at[i] = slices.Index(f.names, c.Name); at[i] < 0 {
 			return fmt.Errorf("%w: it has no column %s", errForm, c.Name)
+		}
+		if is := f.types[at[i]] == typeBytes; is != c.IsText {
+			return fmt.Errorf("%w: its column %s has another type", errForm, c.Name)
 		}
 	}
 	for _, g := range f.groups {
@@ -231,6 +235,9 @@ func (r *Reader) column(f *File, at int, g *group, c *Column) error {
 			return err
 		}
 		if h.kind == pageDictionary {
+			if len(c.Texts) > 0 {
+				return errForm
+			}
 			if c.Texts, err = texts(r.plain, int(h.values), c.Texts); err != nil {
 				return err
 			}
@@ -432,7 +439,7 @@ type thrift struct {
 	depth int
 }
 
-// maxDepth bounds structs in structs.
+// maxDepth bounds structs and lists in one another.
 const maxDepth = 16
 
 func (t *thrift) byte() byte {
@@ -494,6 +501,10 @@ func (t *thrift) fields(do func(id int, kind byte)) {
 
 // list reads a list: for each element do reads it.
 func (t *thrift) list(do func(i int)) {
+	if t.depth++; t.depth > maxDepth {
+		t.bad = true
+	}
+	defer func() { t.depth-- }()
 	head := t.byte()
 	n := uint64(head >> 4)
 	if n == 15 {
