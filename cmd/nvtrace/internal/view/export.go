@@ -362,7 +362,8 @@ func (p *tablesOf) open(table string) (io.Writer, error) {
 	return f, nil
 }
 
-// Finish ends the files, which take their places unless err says that they are not whole.
+// Finish ends the files, which take their places unless err says that they are not whole. Those behind one that can't do not
+// either: that of table runs, the last, says that all are there.
 func (p *tablesOf) Finish(err error) error {
 	for _, f := range p.files {
 		if err == nil {
@@ -373,6 +374,7 @@ func (p *tablesOf) Finish(err error) error {
 	for _, f := range p.files {
 		if e := f.finish(err); e != nil && !errors.Is(e, err) {
 			errs = append(errs, e)
+			err = cmp.Or(err, e)
 		}
 	}
 	return errors.Join(errs...)

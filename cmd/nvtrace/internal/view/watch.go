@@ -86,7 +86,7 @@ type watching struct {
 
 	all   *fleet.Fleet
 	files map[string]*growing // recordings
-	taken map[string]int      // parts of recordings in the form of tables
+	taken map[string]string   // the last part of each recording in the form of tables
 	table *fleet.TableReader  // nil: there were none
 	watch fleet.Watch
 	last  *fleet.Report // nil: there was none
@@ -112,7 +112,7 @@ func (w *watching) look(now time.Time) *fleet.Report {
 		}
 	}
 	if w.all == nil {
-		w.all, w.files, w.taken = fleet.New(&w.opts), make(map[string]*growing), make(map[string]int)
+		w.all, w.files, w.taken = fleet.New(&w.opts), make(map[string]*growing), make(map[string]string)
 	}
 	var awake []*growing
 	for _, name := range names {
@@ -142,8 +142,11 @@ func (w *watching) look(now time.Time) *fleet.Report {
 // parts takes in the parts of tables that are new. Those that can't be read are told of, once.
 func (w *watching) parts(list []*fleet.Tables) {
 	for _, t := range list {
-		for _, part := range t.Parts[min(w.taken[t.Name], len(t.Parts)):] {
-			w.taken[t.Name]++
+		for _, part := range t.Parts {
+			if part <= w.taken[t.Name] { // by name: somebody may remove old ones
+				continue
+			}
+			w.taken[t.Name] = part
 			var err error
 			if w.table == nil {
 				w.table, err = fleet.NewTableReader()
