@@ -2,6 +2,7 @@ package view
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"nvtrace/ioctl"
 	"nvtrace/traces"
 
+	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/clitest"
 )
 
@@ -71,5 +73,23 @@ func TestForecast(t *testing.T) {
 	})
 	if again.Calls != got.Calls || again.Launch != got.Launch || again.Works != got.Works {
 		t.Errorf("counted: %+v, recorded: %+v", again, got)
+	}
+}
+
+// TestForecastOf: of a recording that lacks calls no cost of recording them is told.
+func TestForecastOf(t *testing.T) {
+	for api, want := range map[string]int{"": cli.ExitFailed, "nccl": cli.ExitFailed, "driver": cli.ExitOK} {
+		h := testrec.TrainingHeader()
+		h.API = api
+		name := filepath.Join(t.TempDir(), "run.nvt")
+		b := traces.AppendHeader(nil, h)
+		b = traces.AppendEvent(b, &traces.Event{Kind: traces.KindEnd, FD: -1})
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e, stdout, stderr := clitest.Quiet()
+		if got := StatOf(e, &cli.ReadFlags{}, &StatFormat{}, true, name); got != want || (stdout.Len() > 0) != (want == cli.ExitOK) || strings.Contains(stderr.String(), "not recorded") != (api == "") {
+			t.Errorf("%q: exit status %d, want %d: %s%s", api, got, want, stdout, stderr)
+		}
 	}
 }

@@ -33,6 +33,9 @@ func StatOf(e *cli.Env, rf *cli.ReadFlags, f *StatFormat, forecast bool, name st
 	damage := e.Each(r, name, e.Notice, sink.Event)
 	sink.Finish()
 	if forecast {
+		if h := sink.held(); !h.each() && !(h.any() && h.counted) {
+			return e.Fail(cli.ExitFailed, "%s: %s; a forecast needs the number of all: nvtrace stat --forecast counts them while a program runs", name, h.silent())
+		}
 		s := sink.Forecast(r.Header.Argv)
 		return e.Answer(&f.JSON, damage, s, func() error { return s.Text(e.Stdout) })
 	}
