@@ -50,6 +50,9 @@ func Port(word string) (host string, port int) {
 // Open opens a target: a port (":9400"), to whose number offset is added, or a file that write writes.
 func Open(word string, offset int, write func(name string, data []byte) error) (*Target, error) {
 	host, port := Port(word)
+	if port == 0 && strings.HasPrefix(word, ":") {
+		return nil, fmt.Errorf("%s: want a port from 1 to 65535", word)
+	}
 	if port == 0 {
 		return &Target{file: word, write: write}, nil
 	}

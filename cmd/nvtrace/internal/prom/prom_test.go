@@ -86,3 +86,12 @@ func TestFile(t *testing.T) {
 		}
 	}
 }
+
+// TestNoPort: what looks like a port and is none is no file's name.
+func TestNoPort(t *testing.T) {
+	for _, word := range []string{":0", ":65536", ":http"} {
+		if _, err := Open(word, 0, nil); err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v", word, err)
+		}
+	}
+}
