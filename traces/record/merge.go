@@ -156,9 +156,7 @@ func (r *Recorder) tick() {
 	default:
 		f.pause = min(f.pause*5/4, tick)
 	}
-	if f.rate > 0 { // programs do by turns nothing and much
-		f.pause = max(min(f.pause, time.Duration(filled/f.rate)), shortTick)
-	}
+	f.pause = soon(f.pause, f.rate)
 	if f.quiet++; r.events != f.last {
 		f.quiet, f.last = 0, r.events
 	}
@@ -167,6 +165,15 @@ func (r *Recorder) tick() {
 		return
 	}
 	r.schedule()
+}
+
+// soon returns a pause, or how long it takes until rings that fill so fast are full enough, if that is less:
+// programs do by turns nothing and much.
+func soon(pause time.Duration, rate float64) time.Duration {
+	if rate*float64(pause) <= filled {
+		return pause
+	}
+	return max(time.Duration(filled/rate), shortTick)
 }
 
 // put records an event. While the agent is at work, it waits for records of
