@@ -202,7 +202,7 @@ func (r *TableReader) run(t *Tables, name string, p *Part) error {
 			p.Events, p.Complete, p.GPU = uint64(events.Numbers[i]), complete.Numbers[i] != 0, gpu.Numbers[i] != 0
 			p.State = traits.State{Doing: doing.Text(i), Since: since.Numbers[i], Exit: exit.Text(i), Exited: exited.Numbers[i]}
 			set := make(map[string]string)
-			for _, word := range strings.Fields(launcher.Text(i)) {
+			for word := range strings.FieldsSeq(launcher.Text(i)) {
 				if name, value, ok := strings.Cut(word, "="); ok {
 					set[name] = value
 				}

@@ -127,7 +127,7 @@ func (m *schemaMaker) object(t reflect.Type) map[string]any {
 	properties, required := map[string]any{}, []any{}
 	var add func(t reflect.Type)
 	add = func(t reflect.Type) {
-		for f := range fields(t) {
+		for f := range t.Fields() {
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			switch {
 			case name == "-":
@@ -152,17 +152,6 @@ func (m *schemaMaker) object(t reflect.Type) map[string]any {
 	}
 	add(t)
 	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
-}
-
-// fields yields the fields of a struct.
-func fields(t reflect.Type) func(func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range t.NumField() {
-			if !yield(t.Field(i)) {
-				return
-			}
-		}
-	}
 }
 
 // conforms says where a value is not as a schema has it, "" if it is; it knows the words that are used here.
@@ -221,7 +210,7 @@ func conformsObject(root, schema, v map[string]any, at string) string {
 		s, known := properties[name].(map[string]any)
 		if !known {
 			more, open := schema["additionalProperties"].(map[string]any)
-			if schema["additionalProperties"] == false {
+			if closed, ok := schema["additionalProperties"].(bool); ok && !closed {
 				return at + " has a member " + name + ", of which the schema does not know"
 			}
 			if s = more; !open {
