@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"nvtrace/internal/procmap"
+	"nvtrace/ioctl/procmap"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )

@@ -25,8 +25,8 @@ nvtrace/ptrace/agent         < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/
 nvtrace/ptrace/outside       < nvtrace/ptrace nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind
 nvtrace/ptrace/python        < nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/rm                   <
-nvtrace/internal/procmap     <
-nvtrace/ioctl                < nvtrace/internal/procmap nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces nvtrace/traces/escape
+nvtrace/ioctl/procmap     <
+nvtrace/ioctl                < nvtrace/ioctl/procmap nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces nvtrace/traces/escape
 nvtrace/ioctl/nearest        <
 nvtrace/rm/channel           <
 nvtrace/ioctl/channels       < nvtrace/fatbin nvtrace/ptrace/proc nvtrace/rm/channel nvtrace/rm
@@ -76,7 +76,7 @@ nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/examples/rmlaunch    < nvtrace/fatbin nvtrace/rm nvtrace/rm/channel
 nvtrace/examples/events      < nvtrace/nvattach nvtrace/nvattach/hostrun nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx/bpf
 nvtrace/bench/recording      < nvtrace/internal/testrec nvtrace/traces
-nvtrace/cmd/nvtrace/internal/export < nvtrace/cmd/nvtrace/internal/observe nvtrace/cmd/nvtrace/internal/traits nvtrace/internal/procmap nvtrace/ioctl nvtrace/nvattach/api nvtrace/nvattach/nccl nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
+nvtrace/cmd/nvtrace/internal/export < nvtrace/cmd/nvtrace/internal/observe nvtrace/cmd/nvtrace/internal/traits nvtrace/ioctl/procmap nvtrace/ioctl nvtrace/nvattach/api nvtrace/nvattach/nccl nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
 nvtrace/nvattach/nccl        < nvtrace/nvattach/api nvtrace/traces
 nvtrace/cmd/nvtrace/internal/prom <
 nvtrace/cmd/nvtrace/internal/parquet < github.com/klauspost/compress/zstd

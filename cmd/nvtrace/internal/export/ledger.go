@@ -3,8 +3,8 @@ package export
 import (
 	"encoding/binary"
 
-	"nvtrace/internal/procmap"
 	"nvtrace/ioctl"
+	"nvtrace/ioctl/procmap"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
