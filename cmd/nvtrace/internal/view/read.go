@@ -261,7 +261,12 @@ func LogVerb(e *cli.Env, args, command []string) int {
 			sink.Notice(lacks)
 		}
 		if !all {
-			sink.Script.Finish(sink.Notice)
+			notice := sink.Notice
+			if counted := sink.holds.onlyCounted(sf.Program); counted != "" {
+				notice(counted)
+				notice = func(string) {} // that nothing happened
+			}
+			sink.Script.Finish(notice)
 		}
 	} else {
 		sink.Unmatched(lf.Exprs)

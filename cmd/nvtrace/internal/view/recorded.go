@@ -25,10 +25,14 @@ type heldCalls struct {
 
 // holdings is what a run or a recording says that it holds, and what of it came.
 type holdings struct {
-	header heldCalls
-	heard  bool // a library call came
-	imaged bool // something of code images came
+	header  heldCalls
+	heard   bool              // a library call came
+	imaged  bool              // something of code images came
+	counted map[string]uint64 // calls of functions that were only counted
 }
+
+// mostCounted bounds the functions of which holdings know how often they were called: libraries have less.
+const mostCounted = 1 << 14
 
 // heldOf reads what a header says.
 func heldOf(text string) (h heldCalls) {
@@ -63,7 +67,31 @@ func (s *holdings) Observe(e *observe.Event) {
 		s.heard = true
 	case traces.KindImage, traces.KindKernel, traces.KindCaptured:
 		s.imaged = true
+	case traces.KindCount:
+		if _, known := s.counted[e.Name]; known || len(s.counted) < mostCounted {
+			if s.counted == nil {
+				s.counted = make(map[string]uint64)
+			}
+			s.counted[e.Name] += e.Args[0]
+		}
 	}
+}
+
+// onlyCounted says which calls that probes of a program are at are there as numbers alone, "" if none are.
+func (s *holdings) onlyCounted(p *script.Program) string {
+	var names []string
+	calls := uint64(0)
+	for name, n := range s.counted {
+		if slices.ContainsFunc(append(p.Wants("api"), p.Wants("apiret")...), func(glob string) bool { return object.Glob(glob, name) }) {
+			names = append(names, name)
+			calls += n
+		}
+	}
+	if names == nil {
+		return ""
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("%s: %s only counted, not recorded (--api=all)", cli.SomeOf(names, 4), cli.Counted(calls, "call"))
 }
 
 // any reports whether there are calls.
@@ -139,6 +167,9 @@ func (s *holdings) lacks(p *script.Program) (text string, all bool) {
 	var list []string
 	for _, flag := range flags {
 		list = append(list, fmt.Sprintf("%s: not recorded (%s)", cli.SomeOf(missing[flag], 4), flag))
+	}
+	if p.Ranges() && !h.libraries.Has(api.NVTX) {
+		list = append(list, "nvtx: not recorded (--api)")
 	}
 	return strings.Join(list, "; "), n > 0 && n == len(places)
 }
