@@ -192,14 +192,13 @@ func (f *File) BuildID() string {
 		for len(b) >= 12 {
 			nameSize, size, typ := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:])), le.Uint32(b[8:])
 			desc := 12 + (nameSize+3)&^3
-			end := desc + (size+3)&^3
-			if end > uint64(len(b)) {
+			if desc+size > uint64(len(b)) {
 				break
 			}
 			if elf.NType(typ) == ntGNUBuildID && string(b[12:12+nameSize]) == "GNU\x00" && size <= 64 {
 				return hex.EncodeToString(b[desc : desc+size])
 			}
-			b = b[end:]
+			b = b[min(desc+(size+3)&^3, uint64(len(b))):] // some linkers leave the last note's padding out
 		}
 	}
 	return ""
