@@ -299,12 +299,7 @@ func (f *attachFlags) beginMaps(e *cli.Env, name string) (err error) {
 		return nil
 	}
 	if err = e.RefuseInput(name); err == nil {
-		m.lock, err = cli.OpenGrown(name, e.Limit(cli.ModeFile))
-	}
-	if err == nil {
-		if m.whole, err = e.CreateWhole(name, cli.ModeFile); err != nil {
-			m.lock.Abandon()
-		}
+		err = m.open(e, name)
 	}
 	if err != nil {
 		return fmt.Errorf("--maps: %w", err)
