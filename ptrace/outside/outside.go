@@ -54,10 +54,28 @@ const (
 )
 
 // memory reads a process's.
-type memory struct{ *os.File }
+type memory struct {
+	*os.File
+	kept []byte // what was at an address when a thread was stopped
+	at   uint64
+}
+
+// maxKept is how much of a thread's stack is kept, from its innermost frame on.
+const maxKept = 256 << 10
+
+// keep returns memory with the stack from sp on as it is now.
+func (m memory) keep(sp uint64) memory {
+	b := make([]byte, maxKept)
+	n, _ := m.ReadMem(sp, b) // a smaller stack ends before
+	m.kept, m.at = b[:n], sp
+	return m
+}
 
 // ReadMem implements the interfaces of packages python and unwind.
 func (m memory) ReadMem(addr uint64, b []byte) (int, error) {
+	if off := addr - m.at; off < uint64(len(m.kept)) && uint64(len(m.kept))-off >= uint64(len(b)) {
+		return copy(b, m.kept[off:]), nil
+	}
 	if addr >= 1<<63 {
 		return 0, fmt.Errorf("address %#x is not a program's", addr)
 	}
@@ -66,7 +84,8 @@ func (m memory) ReadMem(addr uint64, b []byte) (int, error) {
 
 // Threads lists a process's threads in the order of their ids. What of a thread can't be read is
 // left out; an error says that nothing can. With stop, threads that run are stopped one by one, each for
-// as long as its stack is read.
+// as long as its stack is copied: what functions it is in is found out when it has gone on, as the files
+// of large libraries take long to read.
 func Threads(pid int, stop bool) ([]Thread, error) {
 	mem, err := os.Open(proc.Path(pid, "mem"))
 	if err != nil {
@@ -78,7 +97,7 @@ func Threads(pid int, stop bool) ([]Thread, error) {
 		return nil, err
 	}
 	slices.Sort(tids)
-	m := memory{mem}
+	m := memory{File: mem}
 	pythons := pythonStacks(pid, m, tids)
 	natives := unwind.Of(pid)
 	var list []Thread
@@ -86,7 +105,14 @@ func Threads(pid int, stop bool) ([]Thread, error) {
 		t := Thread{TID: tid, Name: proc.Comm(tid), Python: pythons[tid]}
 		t.Native, t.Running = nativeStack(pid, tid, m, natives)
 		if t.Running && stop {
-			stopped(tid, func(regs *unwind.Regs) { t.Native = functions(natives, m, regs) })
+			var regs *unwind.Regs
+			var kept memory
+			if stopped(tid, func(r *unwind.Regs) {
+				sp, _ := r.Get(unwind.RSP)
+				regs, kept = r, m.keep(sp)
+			}) {
+				t.Native = functions(natives, kept, regs)
+			}
 		}
 		list = append(list, t)
 	}

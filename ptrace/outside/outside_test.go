@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -142,6 +143,34 @@ int main(void) { signal(SIGUSR1, seen); puts("ready"); fflush(stdout); caller();
 	}
 	if found < 90 {
 		t.Errorf("%d of 100 stacks have the functions", found)
+	}
+}
+
+// TestKept wants what was there, and what is there now elsewhere.
+func TestKept(t *testing.T) {
+	mem, err := os.Open("/proc/self/mem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close()
+	page, err := unix.Mmap(-1, 0, 2*maxKept, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(page) }()
+	at := uint64(reflect.ValueOf(page).Pointer())
+	page[8], page[maxKept+8] = 1, 1
+	m := memory{File: mem}.keep(at + 8)
+	page[0], page[8], page[maxKept+8] = 2, 2, 2
+	for off, want := range map[uint64]byte{0: 2, 8: 1, 9: 0, maxKept + 8: 2} {
+		var b [1]byte
+		if n, err := m.ReadMem(at+off, b[:]); n != 1 || err != nil || b[0] != want {
+			t.Errorf("at %d: %d bytes, %d, %v; want %d", off, n, b[0], err, want)
+		}
+	}
+	var b [16]byte // some of it was kept
+	if n, err := m.ReadMem(at+maxKept, b[:]); n != len(b) || err != nil || b[8] != 2 {
+		t.Errorf("across the end: %d bytes, %v, %v", n, b, err)
 	}
 }
 
