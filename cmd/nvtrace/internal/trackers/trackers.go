@@ -385,13 +385,18 @@ func (p *process) take() (behind int64) {
 	return behind
 }
 
-// done tells of a launch that has its times.
-func (p *process) done(l *Launch, s *channels.Span) {
-	r := p.of.recorder
+// eventOf returns the process's event, which is about a launch now.
+func (p *process) eventOf(l *Launch) *traces.Event {
 	ev := &p.ev
 	ev.Reset()
 	ev.Time, ev.PID, ev.TID, ev.FD = ptrace.Now(), int32(p.pid), int32(l.TID), -1
 	ev.Name, ev.Path = l.Name, l.Path
+	return ev
+}
+
+// done tells of a launch that has its times.
+func (p *process) done(l *Launch, s *channels.Span) {
+	r, ev := p.of.recorder, p.eventOf(l)
 	ev.SetWork(&traces.Work{
 		Call: r.Time(l.Begin), Start: r.Time(s.Start), Dur: s.Dur, Stream: l.Stream, Subject: l.Subject,
 		Margin: s.Margin, By: traces.ByTracker, Device: deviceOf(s.Device), EndMargin: s.EndMargin,
@@ -402,11 +407,7 @@ func (p *process) done(l *Launch, s *channels.Span) {
 
 // lostSight tells of a launch whose times were not seen.
 func (p *process) lostSight(l *Launch, m *channels.Miss) {
-	r := p.of.recorder
-	ev := &p.ev
-	ev.Reset()
-	ev.Time, ev.PID, ev.TID, ev.FD = ptrace.Now(), int32(p.pid), int32(l.TID), -1
-	ev.Name, ev.Path = l.Name, l.Path
+	r, ev := p.of.recorder, p.eventOf(l)
 	ev.SetMiss(&traces.Miss{
 		Called: true, Call: r.Time(l.Begin), After: r.Time(m.After), Before: r.Time(m.Before), Stream: l.Stream, Subject: l.Subject, Device: deviceOf(m.Device),
 	})
