@@ -56,14 +56,14 @@ var errForm = errors.New("a Parquet file in a form that nvtrace does not write")
 func Open(r io.ReaderAt, size int64) (*File, error) {
 	var tail [8]byte
 	if size < 12 {
-		return nil, errors.New("no Parquet file: it is too short")
+		return nil, errors.New("not a Parquet file: the file is too short")
 	}
 	if _, err := r.ReadAt(tail[:], size-8); err != nil {
 		return nil, err
 	}
 	n := int64(binary.LittleEndian.Uint32(tail[:]))
 	if string(tail[4:]) != "PAR1" || n > size-12 || n > maxFooter {
-		return nil, errors.New("no Parquet file: its footer is missing")
+		return nil, errors.New("not a Parquet file: the footer is missing")
 	}
 	b := make([]byte, n)
 	if _, err := r.ReadAt(b, size-8-n); err != nil {
