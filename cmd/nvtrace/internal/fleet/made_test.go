@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"nvtrace/cmd/nvtrace/internal/observe"
+	"nvtrace/cmd/nvtrace/internal/traits"
 	"nvtrace/traces"
+	"nvtrace/traces/ranks"
 )
 
 var steps = flag.Int("steps", 0, "of TestMillions' ranks; 0: it is skipped")
@@ -332,6 +334,25 @@ func TestNotRecorded(t *testing.T) {
 	}
 	if r := f.Report(); !slices.Equal(r.Missing, []int{2}) || r.Found() {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestCut: what came behind the cut is not held against a recording that was cut off.
+func TestCut(t *testing.T) {
+	for _, complete := range []bool{false, true} {
+		f := New(nil)
+		for rank := range 3 {
+			p := &Part{File: strconv.Itoa(rank), Start: 1, Place: ranks.Place{Rank: rank, World: 3}, Complete: rank < 2 || complete}
+			p.Traits = []traits.Trait{{Kind: traits.Has, Name: "kernel", Value: "first", N: 1}, {Kind: traits.Is, Name: "environment A", Value: "1", N: 1}}
+			if rank < 2 {
+				p.Traits = append(p.Traits, traits.Trait{Kind: traits.Has, Name: "kernel", Value: "second", N: 1}, traits.Trait{Kind: traits.Is, Name: "environment B", Value: "1", N: 1})
+			}
+			f.Add(p)
+		}
+		r := f.Report()
+		if want := map[bool]int{false: 0, true: 2}[complete]; len(r.Findings) != want {
+			t.Errorf("complete %v: %+v", complete, r.Findings)
+		}
 	}
 }
 

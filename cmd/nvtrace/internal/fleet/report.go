@@ -636,26 +636,21 @@ func (f *Fleet) differing(r *Report) {
 				most = v
 			}
 		}
-		had := 0
+		var with []int
 		for _, v := range slices.Sorted(maps.Keys(values)) {
-			if had += len(values[v]); v != most {
+			if with = append(with, values[v]...); v != most {
 				add(name, values[v], fmt.Sprintf("%s is %s, that of %s %s", name, v, f.names(values[most]), most))
 			}
 		}
-		if had < len(f.ranks) && strings.HasPrefix(name, "environment ") && 2*had != len(f.ranks) {
-			var with, without []int
-			for i := range f.ranks {
-				if slices.ContainsFunc(slices.Collect(maps.Values(values)), func(l []int) bool { return slices.Contains(l, i) }) {
-					with = append(with, i)
-				} else {
-					without = append(without, i)
-				}
-			}
-			if len(with) < len(without) {
-				add(name, with, name+" is set, of the others it is not")
-			} else {
-				add(name, without, name+" is not set, of the others it is")
-			}
+		if !strings.HasPrefix(name, "environment ") {
+			continue
+		}
+		switch without := f.without(with); {
+		case len(without) == 0:
+		case len(with) < len(without):
+			add(name, with, name+" is set, of the others it is not")
+		case len(with) > len(without):
+			add(name, without, name+" is not set, of the others it is")
 		}
 	}
 	for _, set := range slices.Sorted(maps.Keys(f.sets)) {
@@ -664,6 +659,9 @@ func (f *Fleet) differing(r *Report) {
 	for _, what := range slices.Sorted(maps.Keys(f.failing)) {
 		if of := f.failing[what]; len(of)*3 <= len(f.ranks) || len(of) == 1 {
 			odd := slices.Sorted(maps.Keys(of))
+			if len(f.without(odd)) == 0 {
+				continue
+			}
 			n := uint64(0)
 			for _, c := range of {
 				n += c
@@ -671,6 +669,17 @@ func (f *Fleet) differing(r *Report) {
 			add("failing calls", odd, fmt.Sprintf("%s, %d %s; of the others it does not fail", what, n, plural(int(min(n, 2)), "time", "times")))
 		}
 	}
+}
+
+// without returns the ranks that are not among some, and would be if they could: what a recording that was cut off lacks may
+// have come behind the cut.
+func (f *Fleet) without(have []int) (list []int) {
+	for i := range f.ranks {
+		if f.ranks[i].Complete && !slices.Contains(have, i) {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // differingSet finds ranks that have what most have not, or lack what most have.
@@ -683,17 +692,13 @@ func (f *Fleet) differingSet(set string, names map[string][]int, add func(name s
 	of := make(map[string]group)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		have := names[name]
-		if len(have) == len(f.ranks) {
+		without := f.without(have)
+		if len(without) == 0 {
 			continue
 		}
 		g := group{odd: have}
-		if 2*len(have) > len(f.ranks) {
-			g = group{lacks: true}
-			for i := range f.ranks {
-				if !slices.Contains(have, i) {
-					g.odd = append(g.odd, i)
-				}
-			}
+		if len(have) > len(without) {
+			g = group{odd: without, lacks: true}
 		}
 		key := fmt.Sprint(g)
 		groups[key], of[key] = append(groups[key], name), g

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"io"
 	"math/rand/v2"
@@ -10,8 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"nvtrace/cmd/nvtrace/internal/export"
 	"nvtrace/cmd/nvtrace/internal/observe"
@@ -99,6 +103,26 @@ func (m *made) writeOnly(t *testing.T, dir string, parts int, only []string) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestFIFO: nothing waits for who would write to a part.
+func TestFIFO(t *testing.T) {
+	dir := t.TempDir()
+	place := filepath.Join(dir, "runs", "run=1", "rank=0")
+	if err := errors.Join(os.MkdirAll(place, 0o700), unix.Mkfifo(filepath.Join(place, wholeName), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	list, err := FindTables(dir)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	r, err := NewTableReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := New(nil).AddTables(r, list[0]); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("%v", err)
 	}
 }
 

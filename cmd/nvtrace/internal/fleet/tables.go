@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"nvtrace/cmd/nvtrace/internal/parquet"
 	"nvtrace/cmd/nvtrace/internal/traits"
 	"nvtrace/nvattach/nccl"
@@ -166,7 +168,7 @@ func (r *rows) add(name string, text bool) *parquet.Column {
 // each reads a table's file, if there is one, and calls group for each group of rows.
 func (r *rows) each(t *Tables, table, name string, group func(rows int) error) error {
 	path := filepath.Join(t.dir, table, t.place, name)
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // nothing waits for who writes to a FIFO
 	if os.IsNotExist(err) && table != "runs" {
 		return nil // it has no rows
 	}
@@ -177,6 +179,9 @@ func (r *rows) each(t *Tables, table, name string, group func(rows int) error) e
 	st, err := f.Stat()
 	if err != nil {
 		return err
+	}
+	if !st.Mode().IsRegular() {
+		return fmt.Errorf("%s: not a regular file", path)
 	}
 	file, err := parquet.Open(f, st.Size())
 	if err == nil {

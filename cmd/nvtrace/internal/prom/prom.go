@@ -53,6 +53,9 @@ func Open(word string, offset int, write func(name string, data []byte) error) (
 	if port == 0 && strings.HasPrefix(word, ":") {
 		return nil, fmt.Errorf("%s: want a port from 1 to 65535", word)
 	}
+	if _, err := strconv.ParseUint(word, 10, 16); err == nil {
+		return nil, fmt.Errorf("%s: a port is written :%s, and a file with this name ./%s", word, word, word)
+	}
 	if port == 0 {
 		return &Target{file: word, write: write}, nil
 	}

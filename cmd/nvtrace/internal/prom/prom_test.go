@@ -33,7 +33,10 @@ func TestServe(t *testing.T) {
 		defer c.Close()
 	}
 	ask := func(path string) (int, string) {
-		for {
+		for deadline := time.Now().Add(time.Minute); ; {
+			if time.Now().After(deadline) {
+				t.Fatalf("no answer to %s in a minute", path)
+			}
 			r, err := http.Get("http://" + target.Addr() + path)
 			if err != nil { // a silent one has not been accepted yet, or all places are taken: they are given up after a while
 				time.Sleep(10 * time.Millisecond)
@@ -58,6 +61,16 @@ func TestServe(t *testing.T) {
 		if err := target.Put([]byte(strings.Repeat("x", 1<<16))); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestPortAlone: a number alone is neither a port nor a file.
+func TestPortAlone(t *testing.T) {
+	if _, err := Open("9400", 0, nil); err == nil || !strings.Contains(err.Error(), ":9400") {
+		t.Errorf("%v", err)
+	}
+	if target, err := Open("./9400", 0, nil); err != nil || target.Addr() != "" {
+		t.Errorf("%v", err)
 	}
 }
 

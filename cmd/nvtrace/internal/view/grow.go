@@ -1,6 +1,7 @@
 package view
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -25,14 +26,21 @@ type tail struct {
 	parked chan struct{}
 	more   chan bool // false: no more will come
 	read   int64
+	head   []byte // what was read first
 	end    bool
 }
+
+// headSize is how much of a file's beginning is compared: its header says when the run began.
+const headSize = 512
 
 // Read implements io.Reader.
 func (t *tail) Read(b []byte) (int, error) {
 	for {
 		n, err := t.File.Read(b)
 		t.read += int64(n)
+		if room := headSize - len(t.head); room > 0 {
+			t.head = append(t.head, b[:min(n, room)]...)
+		}
 		if n > 0 || err != nil && !errors.Is(err, io.EOF) || len(b) == 0 {
 			return n, err
 		}
@@ -105,8 +113,16 @@ func (g *growing) wake(size int64) bool {
 	return true
 }
 
-// replaced reports whether a file of that size is another one than that which was read.
-func (g *growing) replaced(size int64) bool { return size < g.tail.read }
+// replaced reports whether a file is another one than that which was read, or was written anew.
+func (g *growing) replaced(now os.FileInfo) bool {
+	st, err := g.tail.Stat()
+	if err != nil || !os.SameFile(st, now) || now.Size() < g.tail.read {
+		return true
+	}
+	begin := make([]byte, len(g.tail.head))
+	_, err = g.tail.ReadAt(begin, 0)
+	return err != nil || !bytes.Equal(begin, g.tail.head)
+}
 
 // close ends the reader, which waits.
 func (g *growing) close() {

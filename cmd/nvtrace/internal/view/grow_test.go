@@ -21,12 +21,13 @@ func TestGrowing(t *testing.T) {
 		if r := w.look(time.Now()); r != nil {
 			t.Fatalf("%+v", r)
 		}
+		start := int64(1)
 		write := func() (*os.File, *traces.Writer) {
 			f, err := os.Create(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			out, err := traces.NewFileWriter(f, &traces.Header{Schema: traces.SchemaVersion, Start: 1, PID: 1, Rank: map[string]string{"RANK": "3"}}, &traces.WriterOptions{})
+			out, err := traces.NewFileWriter(f, &traces.Header{Schema: traces.SchemaVersion, Start: start, PID: 1, Rank: map[string]string{"RANK": "3"}}, &traces.WriterOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,6 +70,25 @@ func TestGrowing(t *testing.T) {
 		}
 		if err := out.Close(); err != nil {
 			t.Fatal(err)
+		}
+		// A longer one, in the same file and in its place.
+		for _, remove := range []bool{false, true} {
+			if remove {
+				if err := os.Rename(name, name+".old"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			start++
+			_, out = write()
+			for i := range 5000 {
+				out.Write(&traces.Event{Kind: traces.KindNote, Time: int64(i), FD: -1, PID: 1, TID: 1, Text: "something else"})
+			}
+			if err := out.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if r := w.look(time.Now()); r.Ranks[0].Events != 5000 || len(r.Ranks) != 1 {
+				t.Errorf("%s: of a longer one (moved: %v): %+v", ext, remove, r)
+			}
 		}
 		w.forget()
 	}

@@ -65,6 +65,9 @@ func fleetRAS(e *cli.Env, args, command []string) int {
 	return e.Answer(&asJSON, nil, doc, nil)
 }
 
+// maxAnswered bounds a line of an answer.
+const maxAnswered = 1 << 20
+
 // printable passes lines on as a terminal can have them.
 type printable struct {
 	w    io.Writer
@@ -73,16 +76,19 @@ type printable struct {
 
 // Write implements io.Writer.
 func (p *printable) Write(b []byte) (int, error) {
-	p.rest = append(p.rest, b...)
-	end := bytes.LastIndexByte(p.rest, '\n') + 1
+	end := bytes.LastIndexByte(b, '\n') + 1
+	if end == 0 && len(p.rest)+len(b) > maxAnswered {
+		return 0, fmt.Errorf("the answer has a line of more than %d bytes: that is not NCCL's", maxAnswered)
+	}
 	if end == 0 {
+		p.rest = append(p.rest, b...)
 		return len(b), nil
 	}
 	out := bufio.NewWriter(p.w)
-	for line := range strings.Lines(string(p.rest[:end])) {
+	for line := range strings.Lines(string(p.rest) + string(b[:end])) {
 		fmt.Fprintln(out, cli.Printable(strings.TrimRight(line, "\r\n")))
 	}
-	p.rest = append([]byte(nil), p.rest[end:]...)
+	p.rest = append(p.rest[:0], b[end:]...)
 	return len(b), out.Flush()
 }
 

@@ -134,7 +134,10 @@ func fleetReport(e *cli.Env, args, command []string) int {
 	for _, name := range found.Recordings {
 		if err := addRank(e, all, &rf, name); err != nil {
 			failed++
-			e.Notice("%s: %v", name, err)
+			if _, named := errors.AsType[*traces.DamageError](err); !named {
+				err = fmt.Errorf("%s: %w", name, err)
+			}
+			e.Notice("%v", err)
 		}
 	}
 	if failed == len(found.Recordings)+len(found.Tables) {

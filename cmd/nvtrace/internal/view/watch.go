@@ -107,7 +107,7 @@ func (w *watching) look(now time.Time) *fleet.Report {
 			continue
 		}
 		sizes[name] = st.Size()
-		if g := w.files[name]; g != nil && g.replaced(st.Size()) { // by another run: all begins anew
+		if g := w.files[name]; g != nil && g.replaced(st) { // by another run: all begins anew
 			w.forget()
 		}
 	}
