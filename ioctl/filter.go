@@ -8,6 +8,7 @@ import (
 
 	"nvtrace/rm"
 	"nvtrace/traces"
+	"nvtrace/traces/glob"
 )
 
 // Filter selects events by expressions of the form KEY=VALUE,VALUE,… or
@@ -98,7 +99,7 @@ func parseTerm(expr string) (term, error) {
 	t.key = filterKey(i)
 	for word := range strings.SplitSeq(list, ",") {
 		word = strings.TrimSpace(word)
-		p := pattern{text: strings.ToLower(word), glob: strings.ContainsAny(word, "*?")}
+		p := pattern{text: strings.ToLower(word), glob: glob.Is(word)}
 		if n, err := strconv.ParseUint(word, 0, 64); err == nil {
 			p.number, p.isNumber = n, true
 		}
@@ -268,38 +269,5 @@ func (p *pattern) name(s string) bool {
 	if !p.glob {
 		return strings.EqualFold(p.text, s)
 	}
-	return globMatch(p.text, s)
-}
-
-// globMatch matches s, in any case, against a lower-case pattern with "*" and
-// "?", in time proportional to the product of their lengths at worst.
-func globMatch(pattern, s string) bool {
-	pi, si := 0, 0
-	star, from := -1, 0
-	for si < len(s) {
-		switch {
-		case pi < len(pattern) && pattern[pi] == '*':
-			star, from = pi, si
-			pi++
-		case pi < len(pattern) && (pattern[pi] == '?' || pattern[pi] == lower(s[si])):
-			pi++
-			si++
-		case star >= 0:
-			from++
-			pi, si = star+1, from
-		default:
-			return false
-		}
-	}
-	for pi < len(pattern) && pattern[pi] == '*' {
-		pi++
-	}
-	return pi == len(pattern)
-}
-
-func lower(c byte) byte {
-	if c >= 'A' && c <= 'Z' {
-		return c + 'a' - 'A'
-	}
-	return c
+	return glob.MatchFold(p.text, s)
 }

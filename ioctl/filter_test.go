@@ -99,26 +99,6 @@ func TestFilterErrors(t *testing.T) {
 	}
 }
 
-func TestGlobMatch(t *testing.T) {
-	for _, row := range []struct {
-		pattern, s string
-		want       bool
-	}{
-		{"", "", true},
-		{"*", "", true},
-		{"a*c", "ABBC", true},
-		{"a*c", "abcd", false},
-		{"*gpu*name*", "NV_GPU_GET_NAME_STRING", true},
-		{"a?c", "abc", true},
-		{"a?c", "ac", false},
-		{"*a*a*a*a*b", strings.Repeat("a", 500), false},
-	} {
-		if got := globMatch(row.pattern, row.s); got != row.want {
-			t.Errorf("globMatch(%q, %q) = %v", row.pattern, row.s, got)
-		}
-	}
-}
-
 // TestFilterOldNames: a name that an old driver alone has is none that is mistyped.
 func TestFilterOldNames(t *testing.T) {
 	old := oldName(t)

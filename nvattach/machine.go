@@ -13,6 +13,7 @@ import (
 	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/proof"
+	"nvtrace/traces/glob"
 )
 
 // machine puts the plan's programs into the machine code of a kernel.
@@ -323,7 +324,7 @@ const mostLines = 512
 // isOpcode says whether the glob of a KindInsn is of the instruction: of its name, LDG, or, as only that has
 // dots, of its name with modifiers, LDG.E.64.
 func isOpcode(p *object.Point, in *sass.Inst) bool {
-	return in.Known() && (object.Glob(p.Opcode, in.Name()) || strings.Contains(p.Opcode, ".") && object.Glob(p.Opcode, in.FullName()))
+	return in.Known() && (glob.Match(p.Opcode, in.Name()) || strings.Contains(p.Opcode, ".") && glob.Match(p.Opcode, in.FullName()))
 }
 
 // before puts a program before instruction i. A place that can't be had is noted. line is the

@@ -95,27 +95,6 @@ func TestPointMatches(t *testing.T) {
 	}
 }
 
-func TestGlob(t *testing.T) {
-	for _, tt := range []struct {
-		pattern, s string
-		want       bool
-	}{
-		{"", "", true},
-		{"*", "", true},
-		{"a*b*c", "aXbXbc", true},
-		{"a*b*c", "aXbXb", false},
-		{"?", "", false},
-		{"**", "x", true},
-		{"*.f32", "ld.f32", true},
-		{"a", "ab", false},
-		{strings.Repeat("a*", 50) + "b", strings.Repeat("a", 10000), false},
-	} {
-		if got := object.Glob(tt.pattern, tt.s); got != tt.want {
-			t.Errorf("Glob(%.20q, %.20q) = %v", tt.pattern, tt.s, got)
-		}
-	}
-}
-
 func TestLoadObject(t *testing.T) {
 	o := testObject(t, "bpftime")
 	var progs, maps, ignored []string

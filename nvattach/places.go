@@ -12,6 +12,7 @@ import (
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
+	"nvtrace/traces/glob"
 )
 
 func (g *weaving) entry(q *proof.Program, st *ptx.Sites) (int, error) {
@@ -418,7 +419,7 @@ func (g *weaving) instructions(q *proof.Program, st *ptx.Sites) (int, error) {
 	n := 0
 	for i := st.Func.Open + 1; i < st.Func.Close; i++ {
 		s := &g.f.Stmts[i]
-		if s.Kind != ptx.StmtInstr || !object.Glob(q.Point.Opcode, g.f.FullOpcode(s)) {
+		if s.Kind != ptx.StmtInstr || !glob.Match(q.Point.Opcode, g.f.FullOpcode(s)) {
 			continue
 		}
 		at := g.place(q, st, i)

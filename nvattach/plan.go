@@ -15,6 +15,7 @@ import (
 	"nvtrace/nvattach/proof"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
+	"nvtrace/traces/glob"
 )
 
 // PlanOptions say what a plan allows. Nil is the zero value.
@@ -154,10 +155,10 @@ func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 	if len(p.Programs)+len(p.Host) == 0 {
 		return nil, noProgram(objs, o.Programs)
 	}
-	for _, glob := range o.Programs {
-		if !slices.ContainsFunc(p.Programs, func(q *proof.Program) bool { return object.Glob(glob, q.Name) }) &&
-			!slices.ContainsFunc(p.Host, func(q *hostrun.Program) bool { return object.Glob(glob, q.Name) }) {
-			return nil, noProgram(objs, []string{glob})
+	for _, pattern := range o.Programs {
+		if !slices.ContainsFunc(p.Programs, func(q *proof.Program) bool { return glob.Match(pattern, q.Name) }) &&
+			!slices.ContainsFunc(p.Host, func(q *hostrun.Program) bool { return glob.Match(pattern, q.Name) }) {
+			return nil, noProgram(objs, []string{pattern})
 		}
 	}
 	for _, q := range p.Programs {
@@ -247,7 +248,7 @@ func programsWanted(o *object.Object, globs []string) (programs []*object.Progra
 }
 
 func wanted(globs []string, name string) bool {
-	return len(globs) == 0 || slices.ContainsFunc(globs, func(g string) bool { return object.Glob(g, name) })
+	return len(globs) == 0 || slices.ContainsFunc(globs, func(g string) bool { return glob.Match(g, name) })
 }
 
 // Formats returns the formats of bpf_printk that are known so far, for

@@ -14,6 +14,7 @@ import (
 // the package may, the package itself, its like, and what generators share.
 const policy = `
 nvtrace/traces/escape        <
+nvtrace/traces/glob          <
 nvtrace/traces               < nvtrace/traces/escape github.com/klauspost/compress/zstd
 nvtrace/ptrace/proc          <
 nvtrace/ptrace               < nvtrace/ptrace/proc
@@ -26,13 +27,13 @@ nvtrace/ptrace/outside       < nvtrace/ptrace nvtrace/ptrace/proc nvtrace/ptrace
 nvtrace/ptrace/python        < nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/rm                   <
 nvtrace/ioctl/procmap     <
-nvtrace/ioctl                < nvtrace/ioctl/procmap nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces nvtrace/traces/escape
+nvtrace/ioctl                < nvtrace/ioctl/procmap nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces nvtrace/traces/escape nvtrace/traces/glob
 nvtrace/ioctl/nearest        <
 nvtrace/rm/channel           <
 nvtrace/ioctl/channels       < nvtrace/fatbin nvtrace/ptrace/proc nvtrace/rm/channel nvtrace/rm
 nvtrace/ioctl/query          < nvtrace/rm
 nvtrace/ioctl/allow          < nvtrace/ioctl nvtrace/rm nvtrace/traces
-nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces
+nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces nvtrace/traces/glob
 nvtrace/internal/testrec     < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/traces/ranks         <
 nvtrace/traces/record        < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/traces nvtrace/traces/ranks
@@ -55,26 +56,26 @@ nvtrace/nvattach/sim         < nvtrace/traces/escape nvtrace/fatbin nvtrace/nvat
 nvtrace/nvattach/values      < nvtrace/traces/escape github.com/cilium/ebpf/btf
 nvtrace/nvattach/atomics     < nvtrace/ptx/bpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/helper      < nvtrace/ptx/bpf
-nvtrace/nvattach/object      < nvtrace/fatbin nvtrace/nvattach/atomics nvtrace/nvattach/helper nvtrace/nvattach/values nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
+nvtrace/nvattach/object      < nvtrace/fatbin nvtrace/nvattach/atomics nvtrace/nvattach/helper nvtrace/nvattach/values nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf nvtrace/traces/glob
 nvtrace/nvattach/mapmem      < nvtrace/nvattach/object nvtrace/nvattach/values nvtrace/traces/escape github.com/cilium/ebpf/btf
 nvtrace/nvattach/hostmaps    < nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/values
 nvtrace/nvattach/emit        < nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx nvtrace/ptx/bpf
 nvtrace/nvattach/proof       < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach/atomics nvtrace/nvattach/emit nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx nvtrace/ptx/bpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/hostrun     < nvtrace/nvattach/atomics nvtrace/nvattach/helper nvtrace/nvattach/hostmaps nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/proof nvtrace/ptx/bpf github.com/cilium/ebpf/asm
-nvtrace/nvattach             < nvtrace/nvattach/hostrun nvtrace/nvattach/atomics nvtrace/nvattach/emit nvtrace/nvattach/helper nvtrace/nvattach/hostmaps nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/proof nvtrace/nvattach/values nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm
-nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/proof github.com/cilium/ebpf github.com/cilium/ebpf/asm
+nvtrace/nvattach             < nvtrace/nvattach/hostrun nvtrace/nvattach/atomics nvtrace/nvattach/emit nvtrace/nvattach/helper nvtrace/nvattach/hostmaps nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/proof nvtrace/nvattach/values nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm nvtrace/traces/glob
+nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/proof github.com/cilium/ebpf github.com/cilium/ebpf/asm nvtrace/traces/glob
 nvtrace/nvattach/sidecar     < nvtrace/fatbin nvtrace/nvattach nvtrace/ptx
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/hostrun nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/sidecar nvtrace/nvattach/script nvtrace/traces/escape
 nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu nvtrace/traces/ranks
 nvtrace/nvattach/outcome     < nvtrace/fatbin nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/traces nvtrace/traces/record
 nvtrace/nvattach/control     < nvtrace/nvattach/owned
-nvtrace/nvattach/host        < nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/hostrun nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/jump nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/bpf
+nvtrace/nvattach/host        < nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/hostrun nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/jump nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/bpf nvtrace/traces/glob
 nvtrace/nvattach/cudart      < nvtrace/ptrace/dso
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/nvattach/cudart nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/nvattach/jit         < nvtrace/nvattach/owned
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/examples/rmlaunch    < nvtrace/fatbin nvtrace/rm nvtrace/rm/channel
-nvtrace/examples/events      < nvtrace/nvattach nvtrace/nvattach/hostrun nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx/bpf
+nvtrace/examples/events      < nvtrace/nvattach nvtrace/nvattach/hostrun nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx/bpf nvtrace/traces/glob
 nvtrace/bench/recording      < nvtrace/internal/testrec nvtrace/traces
 nvtrace/cmd/nvtrace/internal/export < nvtrace/cmd/nvtrace/internal/observe nvtrace/cmd/nvtrace/internal/traits nvtrace/ioctl/procmap nvtrace/ioctl nvtrace/nvattach/api nvtrace/nvattach/nccl nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
 nvtrace/nvattach/nccl        < nvtrace/nvattach/api nvtrace/traces
@@ -91,12 +92,12 @@ nvtrace/cmd/nvtrace/internal/look < nvtrace/cmd/nvtrace/internal/units nvtrace/f
 nvtrace/cmd/nvtrace/internal/sample < nvtrace/ioctl/channels nvtrace/traces
 nvtrace/cmd/nvtrace/internal/cli < github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw nvtrace/cmd/nvtrace/internal/units nvtrace/ioctl nvtrace/nvattach/script nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/rm nvtrace/traces nvtrace/traces/escape nvtrace/traces/record
 nvtrace/cmd/nvtrace/internal/clitest < nvtrace/cmd/nvtrace/internal/cli nvtrace/internal/testrec nvtrace/traces
-nvtrace/cmd/nvtrace/internal/code < nvtrace/cmd/nvtrace/internal/cli nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/emu
+nvtrace/cmd/nvtrace/internal/code < nvtrace/cmd/nvtrace/internal/cli nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/emu nvtrace/traces/glob
 nvtrace/cmd/nvtrace/internal/objects < nvtrace/cmd/nvtrace/internal/cli nvtrace/cmd/nvtrace/internal/units nvtrace/cmd/nvtrace/internal/observe nvtrace/ioctl nvtrace/rm nvtrace/traces
-nvtrace/cmd/nvtrace/internal/probe < nvtrace/cmd/nvtrace/internal/cli nvtrace/cmd/nvtrace/internal/code nvtrace/cmd/nvtrace/internal/cprobe nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ioctl nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/jit nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/traces/escape
-nvtrace/cmd/nvtrace/internal/view < nvtrace/cmd/nvtrace/internal/cli nvtrace/cmd/nvtrace/internal/code nvtrace/cmd/nvtrace/internal/export nvtrace/cmd/nvtrace/internal/fleet nvtrace/cmd/nvtrace/internal/objects nvtrace/cmd/nvtrace/internal/probe nvtrace/cmd/nvtrace/internal/ras nvtrace/cmd/nvtrace/internal/units nvtrace/cmd/nvtrace/internal/observe nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ioctl nvtrace/ioctl/allow nvtrace/ioctl/diff nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/nvattach/capture nvtrace/nvattach/gpu nvtrace/nvattach/object nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/ptrace nvtrace/ptrace/proc nvtrace/rm nvtrace/traces nvtrace/traces/escape nvtrace/traces/ranks nvtrace/traces/record nvtrace/cmd/nvtrace/internal/prom nvtrace/nvattach/nccl
+nvtrace/cmd/nvtrace/internal/probe < nvtrace/cmd/nvtrace/internal/cli nvtrace/cmd/nvtrace/internal/code nvtrace/cmd/nvtrace/internal/cprobe nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ioctl nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/jit nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/traces/escape nvtrace/traces/glob
+nvtrace/cmd/nvtrace/internal/view < nvtrace/cmd/nvtrace/internal/cli nvtrace/cmd/nvtrace/internal/code nvtrace/cmd/nvtrace/internal/export nvtrace/cmd/nvtrace/internal/fleet nvtrace/cmd/nvtrace/internal/objects nvtrace/cmd/nvtrace/internal/probe nvtrace/cmd/nvtrace/internal/ras nvtrace/cmd/nvtrace/internal/units nvtrace/cmd/nvtrace/internal/observe nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ioctl nvtrace/ioctl/allow nvtrace/ioctl/diff nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/nvattach/capture nvtrace/nvattach/gpu nvtrace/nvattach/object nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/ptrace nvtrace/ptrace/proc nvtrace/rm nvtrace/traces nvtrace/traces/escape nvtrace/traces/ranks nvtrace/traces/record nvtrace/cmd/nvtrace/internal/prom nvtrace/nvattach/nccl nvtrace/traces/glob
 nvtrace/cmd/nvtrace/internal/live < nvtrace/cmd/nvtrace/internal/cli nvtrace/cmd/nvtrace/internal/code nvtrace/cmd/nvtrace/internal/look nvtrace/cmd/nvtrace/internal/objects nvtrace/cmd/nvtrace/internal/places nvtrace/cmd/nvtrace/internal/probe nvtrace/cmd/nvtrace/internal/sample nvtrace/cmd/nvtrace/internal/view nvtrace/fatbin nvtrace/ioctl nvtrace/ioctl/channels nvtrace/ioctl/record nvtrace/nvattach/jit nvtrace/ptrace/proc nvtrace/rm nvtrace/rm/channel nvtrace/traces nvtrace/traces/escape nvtrace/traces/record nvtrace/ioctl/query
-nvtrace/cmd/nvtrace/internal/run < nvtrace/cmd/nvtrace/internal/prom nvtrace/cmd/nvtrace/internal/cli nvtrace/cmd/nvtrace/internal/live nvtrace/cmd/nvtrace/internal/look nvtrace/cmd/nvtrace/internal/probe nvtrace/cmd/nvtrace/internal/trackers nvtrace/cmd/nvtrace/internal/view nvtrace/fatbin nvtrace/ioctl nvtrace/ioctl/lookout nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/hostmaps nvtrace/nvattach/hostrun nvtrace/nvattach/interpose nvtrace/nvattach/jit nvtrace/nvattach/mapmem nvtrace/nvattach/nvtx nvtrace/nvattach/object nvtrace/nvattach/outcome nvtrace/nvattach/owned nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/emu nvtrace/traces nvtrace/traces/ranks nvtrace/traces/record nvtrace/traces/stacks
+nvtrace/cmd/nvtrace/internal/run < nvtrace/cmd/nvtrace/internal/prom nvtrace/cmd/nvtrace/internal/cli nvtrace/cmd/nvtrace/internal/live nvtrace/cmd/nvtrace/internal/look nvtrace/cmd/nvtrace/internal/probe nvtrace/cmd/nvtrace/internal/trackers nvtrace/cmd/nvtrace/internal/view nvtrace/fatbin nvtrace/ioctl nvtrace/ioctl/lookout nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/hostmaps nvtrace/nvattach/hostrun nvtrace/nvattach/interpose nvtrace/nvattach/jit nvtrace/nvattach/mapmem nvtrace/nvattach/nvtx nvtrace/nvattach/object nvtrace/nvattach/outcome nvtrace/nvattach/owned nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/emu nvtrace/traces nvtrace/traces/ranks nvtrace/traces/record nvtrace/traces/stacks nvtrace/traces/glob
 nvtrace/cmd/nvtrace/internal/verbs < nvtrace/nvattach/proof nvtrace/cmd/nvtrace/internal/cli nvtrace/cmd/nvtrace/internal/code nvtrace/cmd/nvtrace/internal/live nvtrace/cmd/nvtrace/internal/objects nvtrace/cmd/nvtrace/internal/probe nvtrace/cmd/nvtrace/internal/run nvtrace/cmd/nvtrace/internal/view nvtrace/ioctl nvtrace/nvattach nvtrace/nvattach/helper nvtrace/nvattach/object nvtrace/nvattach/script nvtrace/rm nvtrace/traces nvtrace/traces/escape nvtrace/nvattach/api nvtrace/ptrace/proc
 nvtrace/cmd/nvtrace          <
 nvtrace/cmd/nvtrace/internal/trackers < nvtrace/ioctl/channels nvtrace/nvattach/api nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/traces nvtrace/traces/record

@@ -23,6 +23,7 @@ import (
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
+	"nvtrace/traces/glob"
 )
 
 func main() {
@@ -49,10 +50,7 @@ func newSource() *source {
 	s := new(source)
 	s.HostSource = object.HostSource{
 		Section: "line", Fields: []string{"number", "bytes", "words"}, Override: true,
-		Check: func(config string) error {
-			_, err := filepath.Match(config, "")
-			return errors.Join(err, notEmpty(config))
-		},
+		Check: notEmpty,
 		Helpers: map[int32]*bpf.Helper{helperText: {
 			Name: "line_text", Args: []bpf.ArgSpec{{Kind: bpf.ArgContext}, {Kind: bpf.ArgWrite, SizeArg: 2, Whole: true}, {Kind: bpf.ArgScalar}},
 			Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
@@ -129,7 +127,7 @@ func (s *source) file(out io.Writer, plan *nvattach.Plan, runner *hostrun.Runner
 		s.text = lines.Text()
 		call := &hostrun.Call{Thread: self{}, Fields: []uint64{number, uint64(len(s.text)), uint64(len(strings.Fields(s.text)))}}
 		for _, p := range plan.Host {
-			if match, _ := filepath.Match(p.Point.Config, filepath.Base(name)); !match || p.Point.Source != &s.HostSource {
+			if !glob.Match(p.Point.Config, filepath.Base(name)) || p.Point.Source != &s.HostSource {
 				continue
 			}
 			if err := runner.Run(p, call); err != nil {

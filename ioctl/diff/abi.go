@@ -2,15 +2,14 @@ package diff
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
 	"nvtrace/ioctl"
 	"nvtrace/rm"
+	"nvtrace/traces/glob"
 )
 
 // ABI is what two driver versions understand differently, from the tables
@@ -46,28 +45,14 @@ func (f *Form) equal(g *Form) bool {
 		slices.Equal(f.Sizes, g.Sizes) && slices.Equal(f.Flags, g.Flags)
 }
 
-// errPattern is path.ErrBadPattern with a hint.
-var errPattern = errors.New("bad pattern: want names with * and ?, as in *CHANNEL*")
-
 // CompareABI compares the tables of two driver versions: requests, control
 // commands and classes by name, and layouts. If pattern is not empty, only
-// names that it matches (as path.Match does, letters of either case alike, the
-// name of an entry or of its parameters) are compared. An error means a
-// malformed pattern, or one that matches nothing in either version.
+// names that it matches (as glob.MatchFold does; the name of an entry or of its
+// parameters) are compared. An error means a pattern that matches nothing in
+// either version.
 func CompareABI(a, b *rm.ABI, pattern string) (*ABI, error) {
-	asked := pattern
-	pattern = strings.ToUpper(pattern)
-	if _, err := path.Match(pattern, ""); err != nil {
-		return nil, fmt.Errorf("%q: %w", pattern, errPattern)
-	}
 	match := func(names ...string) bool {
-		if pattern == "" {
-			return true
-		}
-		return slices.ContainsFunc(names, func(n string) bool {
-			ok, _ := path.Match(pattern, strings.ToUpper(n)) // the pattern was checked
-			return ok
-		})
+		return pattern == "" || slices.ContainsFunc(names, func(n string) bool { return glob.MatchFold(pattern, n) })
 	}
 	r := &ABI{A: a.Version().String(), B: b.Version().String()}
 	fa, fb := forms(a), forms(b)
@@ -103,7 +88,7 @@ func CompareABI(a, b *rm.ABI, pattern string) (*ABI, error) {
 		}
 	}
 	if !matched {
-		return nil, fmt.Errorf("%q matches nothing in %s or %s%s", asked, r.A, r.B, ioctl.Suggest(pattern, slices.Values(all)))
+		return nil, fmt.Errorf("%q matches nothing in %s or %s%s", pattern, r.A, r.B, ioctl.Suggest(strings.ToUpper(pattern), slices.Values(all)))
 	}
 	r.Same = len(r.Entries)+len(r.Layouts) == 0
 	return r, nil

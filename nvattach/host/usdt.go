@@ -14,10 +14,10 @@ import (
 
 	"nvtrace/ioctl/nearest"
 	"nvtrace/nvattach/hostrun"
-	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
+	"nvtrace/traces/glob"
 )
 
 // A program can be compiled with probes of its own (sys/sdt.h): a nop where each is, and a
@@ -351,7 +351,7 @@ func (t *Tracer) addUSDT(e *dso.File, places map[uint64]*target, q *hostrun.Prog
 	there := false
 	for i := range list {
 		u := &list[i]
-		if !object.Glob(q.Point.Provider, u.provider) || !object.Glob(q.Point.Probe, u.name) {
+		if !glob.Match(q.Point.Provider, u.provider) || !glob.Match(q.Point.Probe, u.name) {
 			continue
 		}
 		there = true

@@ -9,6 +9,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/ptx/bpf"
+	"nvtrace/traces/glob"
 )
 
 // HostKind says at which places on the host a program runs.
@@ -316,11 +317,11 @@ func (p *HostPoint) Matches(symbol string) bool {
 	if p.Func == "" {
 		return false
 	}
-	if Glob(p.Func, symbol) {
+	if glob.Match(p.Func, symbol) {
 		return true
 	}
 	if p.API() {
-		return Glob(p.Func, versioned.ReplaceAllString(symbol, ""))
+		return glob.Match(p.Func, versioned.ReplaceAllString(symbol, ""))
 	}
 	if !strings.HasPrefix(symbol, "_Z") && !strings.HasPrefix(symbol, "_R") {
 		return false
@@ -329,7 +330,7 @@ func (p *HostPoint) Matches(symbol string) bool {
 	if d == symbol {
 		return false
 	}
-	return Glob(p.Func, d) || Glob(p.Func, bareName(d))
+	return glob.Match(p.Func, d) || glob.Match(p.Func, bareName(d))
 }
 
 // bareName is a demangled name without what the function returns and takes: "ns::f<int, 4>" of

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/traces/glob"
 )
 
 // Kind says at which places of a kernel a program runs.
@@ -209,44 +210,17 @@ func (p Point) Matches(mangled string, fn bool) bool {
 	if p.Exact {
 		return mangled == p.Kernel
 	}
-	if Glob(p.Kernel, mangled) {
+	if glob.Match(p.Kernel, mangled) {
 		return true
 	}
 	d := fatbin.Demangle(mangled)
 	if d == mangled {
 		return false
 	}
-	if Glob(p.Kernel, d) {
+	if glob.Match(p.Kernel, d) {
 		return true
 	}
 	// A name without parameters means all that are called so.
 	name, _, _ := strings.Cut(d, "(")
-	return Glob(p.Kernel, name[strings.LastIndexByte(name, ' ')+1:])
-}
-
-// Glob reports whether all of s matches pattern: '*' is any text, '?' any byte,
-// and every other byte itself. It takes time linear in the length of s for each
-// '*'.
-func Glob(pattern, s string) bool {
-	p, i := 0, 0
-	star, mark := -1, 0
-	for i < len(s) {
-		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			star, mark = p, i
-			p++
-		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
-			p++
-			i++
-		case star >= 0:
-			mark++
-			p, i = star+1, mark
-		default:
-			return false
-		}
-	}
-	for p < len(pattern) && pattern[p] == '*' {
-		p++
-	}
-	return p == len(pattern)
+	return glob.Match(p.Kernel, name[strings.LastIndexByte(name, ' ')+1:])
 }

@@ -11,6 +11,7 @@ import (
 	"nvtrace/ioctl/nearest"
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/object"
+	"nvtrace/traces/glob"
 )
 
 // A checker finds the types of everything, and what maps are.
@@ -738,7 +739,7 @@ func (c *checker) callName(x *nameRef) {
 			c.fail(x.span, "name is not known at %s, but at syscall and sysret; it is func", k.Name)
 		case x.name == "func" && k.host != object.HostEntry && k.host != object.HostReturn:
 			c.fail(x.span, "func is not known at %s, but at uprobe and uretprobe; probe is the probe as it is written", k.Name)
-		case x.name == "func" && strings.ContainsAny(c.probe.points[i].named(), "*?[") || x.name == "name" && c.probe.points[i].named() == "*":
+		case x.name == "func" && glob.Is(c.probe.points[i].named()) || x.name == "name" && c.probe.points[i].named() == "*":
 			c.fail(x.span, "%s is known where the probe names one; %s matches several", x.name, c.probe.points[i].section)
 		case x.name == "nr" && !strings.HasPrefix(k.Name, "sys"):
 			c.fail(x.span, "nr is not known at %s, but at syscall and sysret", k.Name)

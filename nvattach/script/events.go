@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"nvtrace/nvattach/object"
+	"nvtrace/traces/glob"
 )
 
 // A Runner runs a program's probes on the host.
@@ -168,14 +169,14 @@ func (r *Runner) End() []Shown {
 func (r *Runner) time(x *nameRef) Value { return x.host.of(&Event{Time: r.last}) }
 
 // matches reports whether a pattern names the event.
-func (e *Event) matches(glob string) bool {
+func (e *Event) matches(pattern string) bool {
 	if e.Kind == "launch" {
-		return object.Point{Kind: object.KindEntry, Kernel: glob}.Matches(e.Kernel, false)
+		return object.Point{Kind: object.KindEntry, Kernel: pattern}.Matches(e.Kernel, false)
 	}
 	if e.Kind == "image" {
-		return object.Glob(glob, e.Format)
+		return glob.Match(pattern, e.Format)
 	}
-	return object.Glob(glob, e.Name) || e.Sub != "" && object.Glob(glob, e.Sub)
+	return glob.Match(pattern, e.Name) || e.Sub != "" && glob.Match(pattern, e.Sub)
 }
 
 // value returns a built-in.

@@ -16,6 +16,7 @@ import (
 	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
+	"nvtrace/traces/glob"
 )
 
 // addOne is a kernel in which each of the first n threads adds 1 to its number of a
@@ -309,7 +310,7 @@ func (p *Program) interpret(base uint64) (*interp, string) {
 		for _, b := range p.probes {
 			for i := range b.points {
 				at, err := object.ParsePoint(b.points[i].section, "")
-				if err != nil || at.Kind != h.kind || !at.Matches("addOne", false) || at.Opcode != "" && !object.Glob(at.Opcode, h.fields["opcode"].Text) {
+				if err != nil || at.Kind != h.kind || !at.Matches("addOne", false) || at.Opcode != "" && !glob.Match(at.Opcode, h.fields["opcode"].Text) {
 					continue
 				}
 				in.out.Reset()

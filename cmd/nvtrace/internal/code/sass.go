@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
+	"nvtrace/traces/glob"
 )
 
 const sassUsage = `usage: nvtrace sass dis [flags] FILE...
@@ -90,9 +90,6 @@ func (s *sassRun) run(args []string, show func(*sassCode) error) int {
 	sel, err := s.ff.filter()
 	if err != nil {
 		return s.e.Fail(cli.ExitUsage, "%v", err)
-	}
-	if _, err := path.Match(s.kernel, ""); err != nil {
-		return s.e.Fail(cli.ExitUsage, "--kernel %s: %v", s.kernel, err)
 	}
 	if fs.NArg() == 0 {
 		return s.e.Fail(cli.ExitUsage, "sass %s wants a file: nvtrace sass %s FILE, a cubin, or an executable or library with GPU code", s.verb, s.verb)
@@ -175,7 +172,7 @@ func (s *sassRun) cubin(file string, data []byte, show func(*sassCode) error) er
 			codes[section] = k
 		}
 		k.names[uint32(offset)] = name
-		if ok, _ := path.Match(s.kernel, name); ok {
+		if glob.Match(s.kernel, name) {
 			matched[section] = true
 		}
 		return k

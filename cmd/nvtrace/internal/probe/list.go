@@ -23,6 +23,7 @@ import (
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
+	"nvtrace/traces/glob"
 )
 
 // ListVerb lists what a probe of the language can be at.
@@ -38,9 +39,9 @@ func ListVerb(e *cli.Env, args, command []string) int {
 	if len(names) == 0 {
 		return listKinds(e, &asJSON)
 	}
-	kind, glob, ok := strings.Cut(names[0], ":")
-	if !ok || glob == "" {
-		glob = "*"
+	kind, pattern, ok := strings.Cut(names[0], ":")
+	if !ok || pattern == "" {
+		pattern = "*"
 	}
 	files := names[1:]
 	if err := e.Inputs(files); err != nil {
@@ -53,7 +54,7 @@ func ListVerb(e *cli.Env, args, command []string) int {
 		}
 		files = append(files, exe)
 	}
-	l := &listing{e: e, kind: kind, glob: glob, verbose: *verbose}
+	l := &listing{e: e, kind: kind, glob: pattern, verbose: *verbose}
 	var err error
 	switch kind {
 	case "kernel", "kernret", "mem", "block", "launch":
@@ -89,7 +90,7 @@ func ListVerb(e *cli.Env, args, command []string) int {
 			}
 			for _, lib := range api.Libraries() {
 				for f := range api.Functions(lib) {
-					if object.Glob(kind, f.Name) {
+					if glob.Match(kind, f.Name) {
 						return e.Fail(cli.ExitUsage, "%s is no probe; calls of functions are: nvtrace list 'api:%s'", kind, kind)
 					}
 				}
@@ -209,7 +210,7 @@ func (l *listing) functions() {
 				continue
 			}
 			l.all = append(l.all, f.Name)
-			if !object.Glob(l.glob, f.Name) {
+			if !glob.Match(l.glob, f.Name) {
 				continue
 			}
 			line := l.kind + ":" + f.Name
@@ -236,7 +237,7 @@ func (l *listing) systemCalls() {
 			continue
 		}
 		l.all = append(l.all, name)
-		if object.Glob(l.glob, name) {
+		if glob.Match(l.glob, name) {
 			l.lines = append(l.lines, l.kind+":"+name)
 		}
 	}
@@ -288,7 +289,7 @@ func libraryFile(name string, near []string) (string, error) {
 
 // symbols lists the functions of a file: "FILE:GLOB".
 func (l *listing) symbols(near []string) error {
-	name, glob, ok := strings.Cut(l.glob, ":") // names of C++ have more of them
+	name, pattern, ok := strings.Cut(l.glob, ":") // names of C++ have more of them
 	if !ok {
 		return fmt.Errorf("%s wants a file and a function: nvtrace list '%s:/path/of/file:GLOB'", l.kind, l.kind)
 	}
@@ -317,7 +318,7 @@ func (l *listing) symbols(near []string) error {
 		seen[s.Name] = true
 		plain := fatbin.Demangle(s.Name)
 		l.all = append(l.all, plain)
-		point := object.HostPoint{Func: glob}
+		point := object.HostPoint{Func: pattern}
 		if !point.Matches(s.Name) {
 			continue
 		}
@@ -327,7 +328,7 @@ func (l *listing) symbols(near []string) error {
 		}
 		l.lines = append(l.lines, line)
 	}
-	l.glob = glob
+	l.glob = pattern
 	slices.Sort(l.lines)
 	return nil
 }
@@ -375,7 +376,7 @@ func (l *listing) markers(near []string) error {
 	}
 	for _, m := range found {
 		l.all = append(l.all, m.Name)
-		if !object.Glob(provider, m.Provider) || !object.Glob(name, m.Name) {
+		if !glob.Match(provider, m.Provider) || !glob.Match(name, m.Name) {
 			continue
 		}
 		line := fmt.Sprintf("usdt:%s:%s:%s", words[0], m.Provider, m.Name)
@@ -403,7 +404,7 @@ func (l *listing) ioctls() {
 			}
 			seen[name] = true
 			l.all = append(l.all, name)
-			if object.Glob(l.glob, name) {
+			if glob.Match(l.glob, name) {
 				l.lines = append(l.lines, "ioctl:"+name)
 			}
 		}

@@ -23,6 +23,7 @@ import (
 	"nvtrace/nvattach/script"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/unwind"
+	"nvtrace/traces/glob"
 )
 
 // ScriptFlags are a program in nvtrace's own language for probes.
@@ -171,7 +172,7 @@ func checkArgs(p *script.Program) error {
 		found, isText := false, false
 		for _, l := range api.Libraries() {
 			for f := range api.Functions(l) {
-				if !object.Glob(u.Glob, f.Name) {
+				if !glob.Match(u.Glob, f.Name) {
 					continue
 				}
 				if p := f.Param(u.Name); p != nil {
@@ -216,30 +217,30 @@ func wantedLibraries(p *script.Program) (libs api.Selection, err error) {
 	if p.Ranges() {
 		libs = libs.With(api.NVTX)
 	}
-	for _, glob := range append(p.Wants("api"), p.Wants("apiret")...) {
+	for _, pattern := range append(p.Wants("api"), p.Wants("apiret")...) {
 		var all []string
 		found := false
 		for _, l := range api.Libraries() {
 			for f := range api.Functions(l) {
 				all = append(all, f.Name)
-				if object.Glob(glob, f.Name) {
+				if glob.Match(pattern, f.Name) {
 					libs, found = libs.With(l), true
 				}
 			}
 		}
 		if !found {
-			return 0, fmt.Errorf("api:%s: CUDA's libraries have no function of that name%s", glob, ioctl.Suggest(glob, slices.Values(all)))
+			return 0, fmt.Errorf("api:%s: CUDA's libraries have no function of that name%s", pattern, ioctl.Suggest(pattern, slices.Values(all)))
 		}
 	}
 	for _, kind := range []string{"alloc", "free"} {
-		for _, glob := range p.Wants(kind) {
+		for _, pattern := range p.Wants(kind) {
 			libs = libs.With(api.Driver)
-			if all := memoryFunctions(kind); !slices.ContainsFunc(all, func(name string) bool { return object.Glob(glob, name) }) {
-				hint := ioctl.Suggest(glob, slices.Values(all))
+			if all := memoryFunctions(kind); !slices.ContainsFunc(all, func(name string) bool { return glob.Match(pattern, name) }) {
+				hint := ioctl.Suggest(pattern, slices.Values(all))
 				if hint == "" {
 					hint = fmt.Sprintf("; nvtrace list '%s:*' lists those there are", kind)
 				}
-				return 0, fmt.Errorf("%s:%s: there is no such function%s", kind, glob, hint)
+				return 0, fmt.Errorf("%s:%s: there is no such function%s", kind, pattern, hint)
 			}
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"nvtrace/nvattach/script"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
+	"nvtrace/traces/glob"
 )
 
 // attachFlags say which probes run, and how their maps are shown.
@@ -232,7 +233,7 @@ func (f *attachFlags) kernelProbes() bool { return f.planned != nil && len(f.pla
 
 // chosen reports whether --prog, if it is given, chooses a program.
 func (f *attachFlags) chosen(program string) bool {
-	return len(f.programs) == 0 || slices.ContainsFunc(f.programs, func(g string) bool { return object.Glob(g, program) })
+	return len(f.programs) == 0 || slices.ContainsFunc(f.programs, func(g string) bool { return glob.Match(g, program) })
 }
 
 // unmatched says which selectors have matched no kernel. With --require, that is an

@@ -3,7 +3,6 @@ package run
 import (
 	"fmt"
 	"maps"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/calls"
 	"nvtrace/ptrace/agent"
+	"nvtrace/traces/glob"
 )
 
 // stackFlag is --stacks=CALLS,…: a group of calls, or functions by their names, and of how many
@@ -54,10 +54,10 @@ func (f *stackFlag) Set(list string) error {
 			}
 			r.every = uint32(n)
 		}
-		if _, err := path.Match(what, ""); err != nil || what == "" {
+		if what == "" {
 			return fmt.Errorf("%q: want alloc, free, sync, launch, failed, or the name of a function, with * for any part of it", word)
 		}
-		if stackGroups[what] == nil && !strings.ContainsAny(what, "*?[") && api.MatchSymbol(what) == api.Unknown {
+		if stackGroups[what] == nil && !glob.Is(what) && api.MatchSymbol(what) == api.Unknown {
 			return fmt.Errorf("%q: CUDA's libraries have no function of that name%s", what, ioctl.Suggest(what, maps.Keys(stackGroups)))
 		}
 		f.list = append(f.list, r)
@@ -97,7 +97,7 @@ func (f *stackFlag) wants(m api.Module, name string) (s calls.Stop) {
 		if !divided {
 			pattern = what
 		}
-		if ok, _ := path.Match(pattern, name); !ok && (group == nil || divided) {
+		if !glob.Match(pattern, name) && (group == nil || divided) {
 			continue
 		}
 		if group != nil && (!group(m, name) || m.Library == api.Runtime && what != "failed") {

@@ -12,9 +12,9 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
-	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
+	"nvtrace/traces/glob"
 )
 
 // LineFlags are the flags that choose lines and how they look, the same for a
@@ -69,7 +69,7 @@ func filterHint(s string, runs bool) string {
 	}
 	for _, l := range api.Libraries() {
 		for f := range api.Functions(l) {
-			if object.Glob(name, f.Name) || strings.HasPrefix(f.Name, name+"_v") {
+			if glob.Match(name, f.Name) || strings.HasPrefix(f.Name, name+"_v") {
 				return fmt.Sprintf("a filter is KEY=VALUE: api=%s*", strings.TrimSuffix(name, "*"))
 			}
 		}

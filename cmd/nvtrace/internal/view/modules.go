@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/capture"
 	"nvtrace/traces"
+	"nvtrace/traces/glob"
 )
 
 // ModulesVerb lists the code images of a recording.
@@ -345,13 +345,7 @@ func (m *moduleImage) file() string {
 // mangled or not, or a pattern.
 func matchKernel(word string, k *code.KernelReport) bool {
 	for _, name := range []string{k.Name, k.Demangled} {
-		if strings.ContainsAny(word, "*?") {
-			if ok, err := path.Match(word, strings.ReplaceAll(name, "/", "|")); err == nil && ok {
-				return true
-			}
-			continue
-		}
-		if strings.Contains(name, word) {
+		if glob.Match(word, name) || !glob.Is(word) && strings.Contains(name, word) {
 			return true
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/nvattach/api"
-	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
 	"nvtrace/traces"
+	"nvtrace/traces/glob"
 )
 
 // What was not recorded is no zero: views say so in its place, with the flag that records it.
@@ -82,7 +82,7 @@ func (s *holdings) onlyCounted(p *script.Program) string {
 	var names []string
 	calls := uint64(0)
 	for name, n := range s.counted {
-		if slices.ContainsFunc(append(p.Wants("api"), p.Wants("apiret")...), func(glob string) bool { return object.Glob(glob, name) }) {
+		if slices.ContainsFunc(append(p.Wants("api"), p.Wants("apiret")...), func(pattern string) bool { return glob.Match(pattern, name) }) {
 			names = append(names, name)
 			calls += n
 		}
@@ -117,13 +117,13 @@ func (h heldCalls) silent() string {
 }
 
 // calls reports whether there are calls of one of the functions that a pattern names.
-func (h heldCalls) calls(glob string) bool {
+func (h heldCalls) calls(pattern string) bool {
 	for _, l := range api.Libraries() {
 		if !h.libraries.Has(l) {
 			continue
 		}
 		for f := range api.Functions(l) {
-			if object.Glob(glob, f.Name) {
+			if glob.Match(pattern, f.Name) {
 				return true
 			}
 		}
@@ -147,11 +147,11 @@ func (s *holdings) lacks(p *script.Program) (text string, all bool) {
 	n, places := 0, p.HostPlaces()
 	for _, place := range places {
 		flag := ""
-		kind, glob, _ := strings.Cut(place, ":")
+		kind, pattern, _ := strings.Cut(place, ":")
 		switch {
 		case kind == "image" && !s.imaged:
 			flag = "--modules"
-		case (kind == "api" || kind == "apiret") && (h.counted || !h.calls(glob)), (kind == "alloc" || kind == "free" || kind == "launch") && !h.each():
+		case (kind == "api" || kind == "apiret") && (h.counted || !h.calls(pattern)), (kind == "alloc" || kind == "free" || kind == "launch") && !h.each():
 			flag = "--api"
 		default:
 			continue
