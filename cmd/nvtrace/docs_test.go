@@ -126,7 +126,7 @@ func (b *docBlock) run() bool { return !b.has("gpu") && !b.has("elsewhere") }
 func (b *docBlock) status(n int) bool { return n == 0 || b.has("status="+strconv.Itoa(n)) }
 
 // tracesIt finds the commands that trace a program.
-var tracesIt = regexp.MustCompile(`\bnvtrace ((?:run|stat|top|tool|sample|-\S+) (?:'[^']*'|[^'\n|;&])*?)?-- `)
+var tracesIt = regexp.MustCompile(`\bnvtrace ((?:run|stat|top|tool|annotate|sample|-\S+) (?:'[^']*'|[^'\n|;&])*?)?-- `)
 
 // simulated has a command line run its program on the simulated GPU.
 func simulated(line, flags string) string {

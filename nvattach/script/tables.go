@@ -1,6 +1,7 @@
 package script
 
 import (
+	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -30,6 +31,7 @@ var (
 	typeSite   = &Type{Name: "site", site: (*nvattach.Site).String}
 	typeOpcode = &Type{Name: "opcode", site: opcodeOf}
 	typeSource = &Type{Name: "source", site: sourceOf}
+	typePlace  = &Type{Name: "place", site: placeOf}
 	// A stack is a process's number, and behind it the number of the stack in its map, from 1 on; 0
 	// stands for none.
 	typeStack = &Type{Name: "stack"}
@@ -84,6 +86,18 @@ func opcodeOf(s *nvattach.Site) string {
 		return "(" + s.Kind.String() + ")"
 	}
 	return strings.TrimSuffix(words[0], ";")
+}
+
+// placeOf returns all that is known of a place, as JSON.
+func placeOf(s *nvattach.Site) string {
+	b, _ := json.Marshal(struct { // texts and numbers: it does not fail
+		Kernel      string `json:"kernel"`
+		Insn        uint32 `json:"insn"`
+		Instruction string `json:"instruction"`
+		File        string `json:"file,omitempty"`
+		Line        uint32 `json:"line,omitempty"`
+	}{s.Kernel, s.Insn, s.Text, s.File, s.Line})
+	return string(b)
 }
 
 // sourceOf returns the file and line that a place was compiled from.
@@ -413,6 +427,7 @@ var Builtins = slices.Concat([]Builtin{
 	{Name: "rand", Type: typeInt, helper: helper.Random, Doc: "a random number of 32 bits"},
 	{Name: "retval", Type: typeInt, at: []object.Kind{object.KindExit}, fn: true, Doc: "what a device function returns, up to 8 bytes of it"},
 	{Name: "site", Type: typeSite, field: "site", Doc: "the place: kernel, line of the source, instruction"},
+	{Name: "place", Type: typePlace, field: "site", at: atPlaces, Doc: "the place as JSON, which `nvtrace annotate` reads: kernel, insn, instruction, file, line"},
 	{Name: "addr", Type: typeInt, field: "addr", at: atMem, Doc: "address of the access, in its space"},
 	{Name: "size", Type: typeInt, field: "size", at: atMem, Doc: "bytes of the access; 0 if only the machine knows"},
 	{Name: "kind", Type: typeKind, field: "kind", at: atMem, Doc: "\"load\", \"store\", \"atomic\" or \"async\""},

@@ -169,13 +169,13 @@ func matching(list []candidate, word, before string) (fit []candidate) {
 	return fit
 }
 
-// flagsOf returns a verb's flags; those of tool, stat and top are also those of a run.
+// flagsOf returns a verb's flags; those of tool, stat, annotate and top are also those of a run.
 func flagsOf(verb string, rest []string) (flags []*flag.Flag) {
 	for _, d := range documentedVerbs() {
 		switch {
 		case d.name == verb:
 			flags = append(flags, d.flags...)
-		case d.name == "run" && (verb == "tool" && len(rest) > 0 || verb == "stat" || verb == "top"):
+		case d.name == "run" && (verb == "tool" && len(rest) > 0 || verb == "stat" || verb == "annotate" || verb == "top"):
 			flags = append(flags, d.flags...)
 		}
 	}

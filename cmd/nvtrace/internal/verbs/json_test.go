@@ -19,11 +19,11 @@ import (
 )
 
 // jsonRuns are command lines of verbs that print what programs read; R is a recording, O a file with GPU code, P
-// one with PTX.
+// one with PTX, M one with maps.
 var jsonRuns = []string{
 	"tool", "list", "list syscall:open*", "doctor", "stat R", "ps", "report R", "fleet report R", "tree R", "maps R", "maps pin ls",
 	"failures R", "diff R R", "abi diff 580.142 595.45.04", "allowlist R", "check --allow A R", "attach --list",
-	"ptx check P", "ptx sites P", "modules R", "fatbin ls O", "version", "version R",
+	"annotate M", "ptx check P", "ptx sites P", "modules R", "fatbin ls O", "version", "version R",
 }
 
 // noJSON says why other verbs print none.
@@ -48,6 +48,11 @@ func TestJSON(t *testing.T) {
 	if err := os.WriteFile(ptx, []byte(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	counted := filepath.Join(dir, "maps.json")
+	const place = `[{"map": "@", "entries": [{"key": ["{\"kernel\":\"k\",\"insn\":1,\"instruction\":\"ret;\",\"file\":\"k.cu\",\"line\":2}"], "value": 3}]}]`
+	if err := os.WriteFile(counted, []byte(place), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	page, err := os.ReadFile("../../../../docs/scripts.md")
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +64,7 @@ func TestJSON(t *testing.T) {
 	}
 	covered := make(map[string]bool)
 	schemas := schemaSet{}
-	names := strings.NewReplacer("R", recording, "O", "/bin/true", "P", ptx, "A", allowed)
+	names := strings.NewReplacer("R", recording, "O", "/bin/true", "P", ptx, "A", allowed, "M", counted)
 	for _, line := range jsonRuns {
 		words := strings.Fields(line)
 		for i, w := range words {

@@ -99,7 +99,7 @@ func badCommand(c string, known map[string]documented) string {
 		}
 		has := func(name string) bool {
 			list := d.flags
-			if slices.Contains([]string{"tool", "stat", "top"}, verb) { // they run programs
+			if slices.Contains([]string{"tool", "stat", "annotate", "top"}, verb) { // they run programs
 				list = append(slices.Clone(list), known["run"].flags...)
 			}
 			return slices.ContainsFunc(list, func(f *flag.Flag) bool { return f.Name == name })

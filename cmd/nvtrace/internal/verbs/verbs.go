@@ -34,6 +34,7 @@ func verbs() []verb {
 		{"list", "[KIND:GLOB [FILE...] [-- command]]", "list what can be probed: kernels of a program, functions, device calls", probe.ListVerb},
 		{"doctor", "[FILE...] [-- command]", "say what works on this machine, and what to type for the rest", live.DoctorVerb},
 		{"stat", "[flags] -- command [args]", "count what a program does: launches, copies, waits, memory, failures", run.StatVerb},
+		{"annotate", "[flags] -- command [args] | maps.json", "count instructions or accesses beside the lines of kernels' source, or their code", run.AnnotateVerb},
 		{"top", "[flags] -- command [args] | PID", "show each second what processes do with the GPU", run.TopVerb},
 		{"ps", "[flags] [PID...]", "say what the GPU is at for processes that run, from outside", live.PsVerb},
 		{"sample", "[flags] PID | -- command [args]", "say how long GPUs are at which kernels, by looks from outside: nothing is stopped", live.SampleVerb},
@@ -128,7 +129,7 @@ func tracesCommand(args []string) bool {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || probe.ScriptFile(args[0]) {
 		return true
 	}
-	return slices.Contains([]string{"run", "tool", "stat", "top", "sample"}, args[0])
+	return slices.Contains([]string{"run", "tool", "stat", "annotate", "top", "sample"}, args[0])
 }
 
 // noVerb says what may have been meant by a first word that is no verb. The

@@ -80,6 +80,7 @@ var wrongFlags = []struct{ line, want string }{
 	{"fatbin ls", "nvtrace fatbin ls FILE"},
 	{"sass dis", "nvtrace sass dis FILE"},
 	{"sass dsi x", "want dis, sites or check"},
+	{"annotate", "type: nvtrace annotate -- command [args]"},
 	{"stat", "type: nvtrace stat -- command [args]; of a program that runs: its PID"},
 	{"stat --repeat 0 -- true", "want 1 to 10000 runs"},
 	{"stat --interval 1ms -- true", "want 10ms or more"},
