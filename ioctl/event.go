@@ -89,7 +89,7 @@ func (p *printer) fdOf(fd int32, dev string) {
 	p.dst = strconv.AppendInt(p.dst, int64(fd), 10)
 	if dev != "" {
 		p.dst = append(p.dst, '<')
-		p.dst = appendSafe(p.dst, dev)
+		p.dst = escape.Append(p.dst, dev)
 		p.dst = append(p.dst, '>')
 	}
 }
@@ -169,7 +169,7 @@ func (p *printer) flagSet(v uint64, names []flagName, none string) {
 
 func (p *printer) open(ev *traces.Event) {
 	p.callName("open")
-	p.dst = appendQuotedString(p.dst, ev.Path)
+	p.dst = escape.AppendQuoted(p.dst, ev.Path)
 	if flags, ok := openFlagsOf(ev); ok {
 		p.text(", ")
 		p.text([]string{"O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"}[flags&3])
@@ -197,19 +197,6 @@ func openFlagsOf(ev *traces.Event) (uint64, bool) {
 		flags = ev.Args[2]
 	}
 	return flags, flags < 1<<24
-}
-
-func appendQuotedString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for i := range len(s) {
-		switch c := s[i]; c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		default:
-			dst = appendSafe(dst, s[i:i+1])
-		}
-	}
-	return append(dst, '"')
 }
 
 func (p *printer) mmap(ev *traces.Event) {
@@ -284,7 +271,7 @@ func (p *printer) link(l *Mapping) {
 
 func (p *printer) exec(ev *traces.Event) {
 	p.callName("execve")
-	p.dst = appendQuotedString(p.dst, ev.Path)
+	p.dst = escape.AppendQuoted(p.dst, ev.Path)
 	p.text(", [")
 	for i, a := range ev.Argv {
 		if i > 0 {
@@ -295,11 +282,11 @@ func (p *printer) exec(ev *traces.Event) {
 			break
 		}
 		if limit := 4 * p.elems; p.elems >= 0 && len(a) > limit {
-			p.dst = appendQuotedString(p.dst, a[:limit])
+			p.dst = escape.AppendQuoted(p.dst, a[:limit])
 			p.text("…")
 			continue
 		}
-		p.dst = appendQuotedString(p.dst, a)
+		p.dst = escape.AppendQuoted(p.dst, a)
 	}
 	p.text("])")
 	if ev.Flags&traces.FlagImplicit != 0 {
@@ -315,7 +302,7 @@ func (p *printer) library(ev *traces.Event) {
 	if ev.Kind == traces.KindReturn {
 		p.text("<... ")
 		p.mark(escape.ColorName, "")
-		p.dst = appendSafe(p.dst, ev.Name)
+		p.dst = escape.Append(p.dst, ev.Name)
 		p.mark(escape.ColorOff, "")
 		p.text(" returned>")
 		if ev.Flags&traces.FlagUnfinished != 0 {
@@ -329,7 +316,7 @@ func (p *printer) library(ev *traces.Event) {
 		return
 	}
 	p.mark(escape.ColorName, "")
-	p.dst = appendSafe(p.dst, ev.Name)
+	p.dst = escape.Append(p.dst, ev.Name)
 	p.mark(escape.ColorOff, "")
 	p.text("(")
 	for i, v := range ev.Args {
@@ -359,18 +346,18 @@ func (p *printer) image(ev *traces.Event) {
 		p.text("image ")
 		p.shortHash(im.SHA256)
 		p.text(" (")
-		p.dst = appendSafe(p.dst, im.Format)
+		p.dst = escape.Append(p.dst, im.Format)
 		p.text(", ")
 		p.dst = strconv.AppendInt(p.dst, im.Size, 10)
 		p.text(" bytes) loaded")
 	}
 	if ev.Kind == traces.KindImage && ev.Name != "" {
 		p.text(" by ")
-		p.dst = appendSafe(p.dst, ev.Name)
+		p.dst = escape.Append(p.dst, ev.Name)
 	}
 	if ev.Kind == traces.KindImage && ev.Path != "" {
 		p.text(" from ")
-		p.dst = appendSafe(p.dst, ev.Path)
+		p.dst = escape.Append(p.dst, ev.Path)
 	}
 	p.mark(escape.ColorOff, " ---")
 }
@@ -380,11 +367,11 @@ func (p *printer) kernel(name string) {
 	if p.demangle != nil {
 		name = p.demangle(name)
 	}
-	p.dst = appendSafe(p.dst, name)
+	p.dst = escape.Append(p.dst, name)
 }
 
 // shortHash appends the beginning of a hash, which is enough to find it.
-func (p *printer) shortHash(h string) { p.dst = appendSafe(p.dst, h[:min(len(h), 12)]) }
+func (p *printer) shortHash(h string) { p.dst = escape.Append(p.dst, h[:min(len(h), 12)]) }
 
 // probe appends what became of a kernel that probes were to run in.
 func (p *printer) probe(ev *traces.Event) {
@@ -408,7 +395,7 @@ func (p *printer) probe(ev *traces.Event) {
 	p.kernel(ev.Name)
 	if b.Reason != "" {
 		p.text(": ")
-		p.dst = appendSafe(p.dst, b.Reason)
+		p.dst = escape.Append(p.dst, b.Reason)
 	}
 	p.mark(escape.ColorOff, " ---")
 }
@@ -435,21 +422,21 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(escape.ColorOff, " ---")
 	case traces.KindNote:
 		p.mark(escape.ColorNote, "--- nvtrace: ")
-		p.dst = appendSafe(p.dst, ev.Text)
+		p.dst = escape.Append(p.dst, ev.Text)
 		p.mark(escape.ColorOff, " ---")
 	case traces.KindCaptured:
 		p.mark(escape.ColorNote, "--- nvtrace: captured: ")
 		if c := ev.Captured; c != nil {
-			p.dst = appendSafe(p.dst, c.String())
+			p.dst = escape.Append(p.dst, c.String())
 		}
 		p.mark(escape.ColorOff, " ---")
 	case traces.KindGap:
 		p.mark(escape.ColorError, "--- nvtrace: incomplete: ")
-		p.dst = appendSafe(p.dst, ev.Text)
+		p.dst = escape.Append(p.dst, ev.Text)
 		p.mark(escape.ColorOff, " ---")
 	case traces.KindChannels:
 		p.mark(escape.ColorNote, "--- GPU channels: ")
-		p.dst = appendSafe(p.dst, cmp.Or(strings.ReplaceAll(strings.TrimSpace(ev.Text), "\n", " "), "none is in use"))
+		p.dst = escape.Append(p.dst, cmp.Or(strings.ReplaceAll(strings.TrimSpace(ev.Text), "\n", " "), "none is in use"))
 		p.mark(escape.ColorOff, " ---")
 	case traces.KindSampled:
 		p.mark(escape.ColorNote, "--- looked at from outside")
@@ -483,31 +470,31 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(escape.ColorNote, "--- pushbuffer of channel ")
 		p.dst = strconv.AppendUint(p.dst, ev.Args[0], 10)
 		p.text(" of /dev/")
-		p.dst = appendSafe(p.dst, ev.Dev)
+		p.dst = escape.Append(p.dst, ev.Dev)
 		p.text(": ")
 		p.dst = strconv.AppendUint(p.dst, ev.Args[5], 10)
 		p.text(" words")
 		p.mark(escape.ColorOff, " ---")
 	case traces.KindThread:
 		p.mark(escape.ColorNote, "--- the thread is called ")
-		p.dst = appendSafe(p.dst, ev.Text)
+		p.dst = escape.Append(p.dst, ev.Text)
 		p.mark(escape.ColorOff, " ---")
 	case traces.KindFault:
 		p.mark(escape.ColorError, "--- kernel ")
 		p.kernel(ev.Name)
 		p.text(" failed: ")
-		p.dst = appendSafe(p.dst, ev.Text)
+		p.dst = escape.Append(p.dst, ev.Text)
 		p.mark(escape.ColorOff, " ---")
 	case traces.KindProbe:
 		p.probe(ev)
 	case traces.KindMap:
 		p.mark(escape.ColorNote, "--- map of the probes: ")
 		heading, _, _ := strings.Cut(ev.Text, "\n")
-		p.dst = appendSafe(p.dst, cmp.Or(heading, ev.Name))
+		p.dst = escape.Append(p.dst, cmp.Or(heading, ev.Name))
 		p.mark(escape.ColorOff, " ---")
 	case traces.KindCount:
 		p.mark(escape.ColorNote, "--- counted: ")
-		p.dst = appendSafe(p.dst, ev.Name)
+		p.dst = escape.Append(p.dst, ev.Name)
 		p.text(", ")
 		p.dst = strconv.AppendUint(p.dst, ev.Args[0], 10)
 		p.text(" calls in ")
@@ -516,12 +503,12 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 	case traces.KindStack:
 		if ev.Flags&traces.FlagUnfinished != 0 {
 			p.text("still in ")
-			p.dst = appendSafe(p.dst, ev.Name)
+			p.dst = escape.Append(p.dst, ev.Name)
 			p.text(" ")
 		}
 		for i, f := range ev.Stack() {
 			p.text([2]string{"at ", " < "}[min(i, 1)])
-			p.dst = appendSafe(p.dst, f.Text(p.demangle))
+			p.dst = escape.Append(p.dst, f.Text(p.demangle))
 		}
 	case traces.KindGPU:
 		w := ev.Work()
@@ -532,7 +519,7 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		case !w.By.Called():
 			p.text("copy")
 		default:
-			p.dst = appendSafe(p.dst, ev.Name)
+			p.dst = escape.Append(p.dst, ev.Name)
 		}
 		p.text(" from ")
 		p.dst = strconv.AppendFloat(p.dst, float64(w.Start)/1e9, 'f', 6, 64)
@@ -581,7 +568,7 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(escape.ColorOff, " ---")
 	default:
 		p.mark(escape.ColorNote, "--- ")
-		p.dst = appendSafe(p.dst, p.call.Name)
+		p.dst = escape.Append(p.dst, p.call.Name)
 		p.text(" (an event of a later nvtrace)")
 		p.mark(escape.ColorOff, " ---")
 	}

@@ -3,10 +3,10 @@ package ioctl
 import (
 	"encoding/json"
 	"strconv"
-	"unicode/utf8"
 
 	"nvtrace/rm"
 	"nvtrace/traces"
+	"nvtrace/traces/escape"
 )
 
 // AppendJSON appends the event, as Decode has decoded it, as one line of JSON:
@@ -62,7 +62,7 @@ func (j jsonPrinter) int(name string, v int64) {
 func (j jsonPrinter) string(name, v string) {
 	if v != "" {
 		j.key(name)
-		j.dst = appendJSONString(j.dst, v)
+		j.dst = escape.AppendJSON(j.dst, v)
 	}
 }
 
@@ -104,7 +104,7 @@ func (j jsonPrinter) head(ev *traces.Event, c *Call) {
 			if i > 0 {
 				j.dst = append(j.dst, ',')
 			}
-			j.dst = appendJSONString(j.dst, a)
+			j.dst = escape.AppendJSON(j.dst, a)
 		}
 		j.dst = append(j.dst, ']')
 	}
@@ -197,7 +197,7 @@ func (j jsonPrinter) part(q *Part) {
 func (j jsonPrinter) content(q *Part, b, before []byte) {
 	switch {
 	case q.Text:
-		j.dst = appendJSONString(j.dst, string(b[:cstrlen(b)]))
+		j.dst = escape.AppendJSON(j.dst, string(b[:cstrlen(b)]))
 	case q.Struct != nil && q.Array:
 		size := max(1, q.Struct.Size)
 		j.structs(q.Struct, b, (trimmed(b)+size-1)/size)
@@ -267,7 +267,7 @@ func (j jsonPrinter) member(s *rm.Struct, f *rm.Field, b, before []byte) {
 		j.structs(f.Struct, m, j.count(s, f, view{before: b}, view{before: m}))
 	case f.Role == rm.RoleString && f.Elem == 1:
 		j.key(f.Name)
-		j.dst = appendJSONString(j.dst, string(m[:cstrlen(m)]))
+		j.dst = escape.AppendJSON(j.dst, string(m[:cstrlen(m)]))
 	case f.Role == rm.RoleUUID && f.Size == 16:
 		j.key(f.Name)
 		j.dst = append(j.dst, '"')
@@ -528,22 +528,4 @@ func (j jsonPrinter) library(ev *traces.Event) {
 		j.string("replaced", im.Replaced)
 		j.dst = append(j.dst, '}')
 	}
-}
-
-// appendJSONString appends a JSON string. Bytes that are not UTF-8 become U+FFFD.
-func appendJSONString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r < 0x20 || r == 0x7f || r == '\u2028' || r == '\u2029':
-			dst = append(dst, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
-		default:
-			dst = utf8.AppendRune(dst, r)
-		}
-		i += n
-	}
-	return append(dst, '"')
 }

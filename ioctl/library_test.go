@@ -38,7 +38,7 @@ var libraryEvents = []struct {
 		`--- first launch of _Z1kv, from image 01 ---`, `"name":"_Z1kv"`,
 	},
 	{traces.Event{Kind: traces.KindKernel, Name: "k"}, `--- first launch of k ---`, `"call":"kernel","name":"k"}`},
-	{traces.Event{Kind: traces.KindGap, Text: "an image\n"}, `--- nvtrace: incomplete: an image\x0a ---`, `"text":"an image\u000a"}`},
+	{traces.Event{Kind: traces.KindGap, Text: "an image\n"}, `--- nvtrace: incomplete: an image\n ---`, `"text":"an image\n"}`},
 }
 
 func TestLibraryEvents(t *testing.T) {

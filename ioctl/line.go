@@ -254,24 +254,10 @@ func (p *printer) device(ev *traces.Event) {
 	if ev.Dev == "" {
 		p.text("?")
 	} else {
-		p.dst = appendSafe(p.dst, ev.Dev)
+		p.dst = escape.Append(p.dst, ev.Dev)
 	}
 	p.pad(start, deviceWidth)
 	p.dst = append(p.dst, ' ')
-}
-
-// appendSafe appends a string of the traced program's without what could act on
-// a terminal.
-func appendSafe(dst []byte, s string) []byte {
-	for i := range len(s) {
-		c := s[i]
-		if c < 0x20 || c >= 0x7f {
-			dst = append(dst, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
-			continue
-		}
-		dst = append(dst, c)
-	}
-	return dst
 }
 
 // ioctl appends name, subject and parameters.

@@ -261,7 +261,7 @@ func (p *printer) fd(fd int32) {
 	}
 	if dev != "" {
 		p.dst = append(p.dst, '<')
-		p.dst = appendSafe(p.dst, dev)
+		p.dst = escape.Append(p.dst, dev)
 		p.dst = append(p.dst, '>')
 	}
 }
@@ -273,7 +273,7 @@ func (p *printer) str(b []byte) {
 	if p.elems >= 0 {
 		limit = min(limit, 4*p.elems)
 	}
-	p.dst = append(escape.AppendQuotable(append(p.dst, '"'), b[:limit]), '"')
+	p.dst = escape.AppendQuoted(p.dst, b[:limit])
 	if limit < len(b) {
 		p.dst = append(p.dst, "…"...)
 	}

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	"nvtrace/traces/escape"
 )
@@ -364,50 +363,7 @@ func appendCost(dst []byte, c *Cost) []byte {
 	return append(dst, '}')
 }
 
-// appendString appends s as a JSON string. Bytes that are not UTF-8 become the
-// lone surrogates U+DC80 to U+DCFF, so that any byte string survives (the
-// convention of PEP 383). Controls, DEL and the line separators are escaped:
-// a record stays one line for every reader, and harmless on a terminal.
+// appendString appends s, as far as MaxText allows, as a JSON string that any byte survives in.
 func appendString(dst []byte, s string) []byte {
-	s = s[:min(len(s), MaxText)]
-	dst = append(dst, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= 0x20 && c < 0x7f && c != '"' && c != '\\' {
-			i++
-			continue
-		}
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
-			bad := r == utf8.RuneError && size == 1
-			if !bad && !escape.Acts(r) {
-				i += size
-				continue
-			}
-			dst = append(dst, s[start:i]...)
-			if bad {
-				r = 0xdc00 | rune(c)
-			}
-			dst = escape.AppendRune(dst, r)
-			i += size
-			start = i
-			continue
-		}
-		dst = append(dst, s[start:i]...)
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, `\n`...)
-		case '\t':
-			dst = append(dst, `\t`...)
-		default:
-			dst = escape.AppendRune(dst, rune(c))
-		}
-		i++
-		start = i
-	}
-	dst = append(dst, s[start:]...)
-	return append(dst, '"')
+	return escape.AppendJSONBytes(dst, s[:min(len(s), MaxText)])
 }

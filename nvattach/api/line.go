@@ -138,7 +138,7 @@ func (f *Frame) appendArg(dst []byte, p *Param, ev *traces.Event) []byte {
 func appendPointed(dst []byte, t *Type, b []byte) []byte {
 	switch t.Kind {
 	case KindChar:
-		return appendQuoted(dst, b, true)
+		return appendText(dst, b, true)
 	case KindStruct, KindUnion:
 		return appendMemory(dst, t, b, 0)
 	}

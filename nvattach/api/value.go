@@ -152,7 +152,7 @@ func appendArray(dst []byte, t *Type, b []byte, depth int) []byte {
 	}
 	if t.Elem.Kind == KindChar {
 		if b = b[:min(len(b), t.Size)]; printableText(b) {
-			return appendQuoted(dst, b, len(b) < t.Size)
+			return appendText(dst, b, len(b) < t.Size)
 		}
 		return appendBytes(dst, b)
 	}
@@ -309,9 +309,8 @@ func printableText(b []byte) bool {
 	return true
 }
 
-// appendQuoted appends text up to its zero byte, with what could act on a
-// terminal escaped; cut says that there may be more than b where it has none.
-func appendQuoted(dst, b []byte, cut bool) []byte {
+// appendText appends text up to its zero byte in quotes, 64 bytes at most; cut says that there may be more than b where it has none.
+func appendText(dst, b []byte, cut bool) []byte {
 	for i, c := range b {
 		if c == 0 {
 			b, cut = b[:i], false
@@ -325,9 +324,7 @@ func appendQuoted(dst, b []byte, cut bool) []byte {
 			b = b[:len(b)-1]
 		}
 	}
-	dst = append(dst, '"')
-	dst = escape.AppendQuotable(dst, b)
-	dst = append(dst, '"')
+	dst = escape.AppendQuoted(dst, b)
 	if cut {
 		dst = append(dst, "…"...)
 	}

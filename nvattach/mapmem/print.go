@@ -361,9 +361,9 @@ func (r *Row) runs() []run {
 func (t *Table) AppendJSON(dst []byte, o *PrintOptions) []byte {
 	d := t.Map.Def
 	dst = append(dst, `{"map": `...)
-	dst = values.AppendString(dst, t.Map.Name)
+	dst = escape.AppendJSON(dst, t.Map.Name)
 	dst = append(dst, `, "type": `...)
-	dst = values.AppendString(dst, d.Type.String())
+	dst = escape.AppendJSON(dst, d.Type.String())
 	dst = fmt.Appendf(dst, `, "refused": %d`, t.Refused)
 	if d.Data && len(t.Rows) == 1 {
 		dst = append(dst, `, "variables": `...)
@@ -392,7 +392,7 @@ func (t *Table) AppendJSON(dst []byte, o *PrintOptions) []byte {
 					if i > 0 {
 						dst = append(dst, ", "...)
 					}
-					dst = values.AppendString(dst, o.Place(pc, i > 0))
+					dst = escape.AppendJSON(dst, o.Place(pc, i > 0))
 				}
 			}
 			dst = append(dst, "]}"...)

@@ -2,7 +2,6 @@ package script
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
+	"nvtrace/traces/escape"
 )
 
 // Shown is a map, or what a program printed, as it is shown.
@@ -92,8 +92,7 @@ func printed(s string) []Shown {
 }
 
 func quote(s string) string {
-	b, _ := json.Marshal(s) // strings always marshal
-	return string(b)
+	return string(escape.AppendJSON(nil, s))
 }
 
 // Show returns the maps as they are shown: those of all processes and GPUs together, which

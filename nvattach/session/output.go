@@ -64,7 +64,7 @@ func (o *output) record(where string, m *mapmem.Map, r mapmem.Record) {
 	}
 	if o.format == FormatJSON {
 		b := []byte(`{"record": `)
-		b = quoted(b, m.Name)
+		b = escape.AppendJSON(b, m.Name)
 		b = fmt.Appendf(b, `, "%s": %d, "value": `, where, r.SM)
 		o.element(append(m.AppendRecordJSON(b, r.Data), '}'))
 		return
@@ -120,11 +120,6 @@ func (o *output) shown(list []script.Shown) {
 			o.write([]byte(s.Text))
 		}
 	}
-}
-
-func quoted(b []byte, s string) []byte {
-	q, _ := json.Marshal(s) // strings always marshal
-	return append(b, q...)
 }
 
 func (o *output) object(v any) {

@@ -85,7 +85,7 @@ func (f *formatter) unknown(dst []byte) []byte {
 
 func (f *formatter) quoted(dst []byte, s string) []byte {
 	if f.style == styleJSON {
-		return AppendString(dst, s)
+		return escape.AppendJSON(dst, s)
 	}
 	return strconv.AppendQuote(dst, s)
 }
@@ -135,7 +135,7 @@ func (f *formatter) raw(dst, data []byte) []byte {
 	}
 	s := hex.EncodeToString(data)
 	if f.style == styleJSON {
-		return AppendString(dst, s)
+		return escape.AppendJSON(dst, s)
 	}
 	return append(append(dst, "0x"...), s...)
 }
@@ -174,7 +174,7 @@ func (f *formatter) hex(dst, data []byte) []byte {
 		s = "0x" + strconv.FormatUint(Unsigned(data), 16)
 	}
 	if f.style == styleJSON {
-		return AppendString(dst, s)
+		return escape.AppendJSON(dst, s)
 	}
 	return append(dst, s...)
 }
@@ -187,7 +187,7 @@ func (f *formatter) enum(dst []byte, t *btf.Enum, data []byte) []byte {
 	for _, e := range t.Values {
 		if e.Value == v {
 			if f.style == styleJSON {
-				return AppendString(dst, e.Name)
+				return escape.AppendJSON(dst, e.Name)
 			}
 			return append(dst, e.Name...)
 		}
@@ -209,7 +209,7 @@ func (f *formatter) float(dst, data []byte) []byte {
 		return f.hex(dst, data)
 	}
 	if f.style == styleJSON && (math.IsNaN(v) || math.IsInf(v, 0)) {
-		return AppendString(dst, strconv.FormatFloat(v, 'g', -1, 64))
+		return escape.AppendJSON(dst, strconv.FormatFloat(v, 'g', -1, 64))
 	}
 	return strconv.AppendFloat(dst, v, 'g', -1, 8*len(data))
 }
@@ -284,7 +284,7 @@ func (f *formatter) members(dst []byte, members []btf.Member, data []byte, depth
 
 func (f *formatter) name(dst []byte, name string) []byte {
 	if f.style == styleJSON {
-		return append(AppendString(dst, name), ": "...)
+		return append(escape.AppendJSON(dst, name), ": "...)
 	}
 	return append(escape.Append(dst, name), " = "...)
 }
@@ -325,24 +325,6 @@ func (f *formatter) datasec(dst []byte, t *btf.Datasec, data []byte, depth int) 
 		dst = f.value(dst, v.Type, data[v.Offset:], depth+1)
 	}
 	return append(dst, '}')
-}
-
-// AppendString appends a JSON string; bytes that are no UTF-8 become U+FFFD.
-func AppendString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r == '\n':
-			dst = append(dst, `\n`...)
-		case escape.Acts(r):
-			dst = escape.AppendRune(dst, r)
-		default:
-			dst = append(dst, string(r)...)
-		}
-	}
-	return append(dst, '"')
 }
 
 // Parse makes the bytes of a value from text, by its type: a number, a quoted

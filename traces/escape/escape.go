@@ -71,6 +71,56 @@ func AppendQuotable[T string | []byte](dst []byte, s T) []byte {
 	return dst
 }
 
+// AppendQuoted appends bytes of a program's in quotes, as [AppendQuotable] has them.
+func AppendQuoted[T string | []byte](dst []byte, s T) []byte {
+	return append(AppendQuotable(append(dst, '"'), s), '"')
+}
+
+// AppendJSON appends a JSON string. What acts is escaped: it stands in one line for
+// every reader, and does nothing on a terminal. Bytes that are no UTF-8 become U+FFFD.
+func AppendJSON(dst []byte, s string) []byte { return appendJSON(dst, s, false) }
+
+// AppendJSONBytes is [AppendJSON] for any bytes: those that are no UTF-8 become the lone
+// surrogates U+DC80 to U+DCFF, by which a reader finds them again (the convention of
+// PEP 383).
+func AppendJSONBytes(dst []byte, s string) []byte { return appendJSON(dst, s, true) }
+
+func appendJSON(dst []byte, s string, whole bool) []byte {
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= ' ' && c < 0x7f && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		bad := r == utf8.RuneError && size == 1
+		if c >= utf8.RuneSelf && !bad && !Acts(r) {
+			i += size
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, `\n`...)
+		case c == '\t':
+			dst = append(dst, `\t`...)
+		case bad && whole:
+			dst = AppendRune(dst, 0xdc00|rune(c))
+		case bad:
+			dst = utf8.AppendRune(dst, utf8.RuneError)
+		default:
+			dst = AppendRune(dst, r)
+		}
+		i += size
+		start = i
+	}
+	return append(append(dst, s[start:]...), '"')
+}
+
 const hexDigits = "0123456789abcdef"
 
 // plain reports whether 8 characters are ASCII that shows, which most are.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -100,6 +101,36 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%q: %q, %v", in, out, err)
 		}
 	}
+}
+
+// FuzzAppendJSON: a JSON string means the same, nothing in it acts, and any byte can be found again.
+func FuzzAppendJSON(f *testing.F) {
+	for in := range evil {
+		f.Add(in)
+	}
+	f.Add("\xff\xc3\t\n\"\\\u2028")
+	f.Fuzz(func(t *testing.T, in string) {
+		for _, s := range [][]byte{AppendJSON(nil, in), AppendJSONBytes(nil, in)} {
+			if String(string(s)) != string(s) {
+				t.Errorf("%q: %s acts", in, s)
+			}
+		}
+		var out string
+		if err := json.Unmarshal(AppendJSON(nil, in), &out); err != nil || out != string([]rune(in)) {
+			t.Errorf("%q: %q, %v", in, out, err)
+		}
+		whole := string(AppendJSONBytes(nil, in))
+		for b := 0x80; b <= 0xff; b++ {
+			whole = strings.ReplaceAll(whole, fmt.Sprintf(`\udc%02x`, b), string([]byte{byte(b)}))
+		}
+		if utf8.ValidString(in) {
+			if err := json.Unmarshal([]byte(whole), &out); err != nil || out != in {
+				t.Errorf("%q: %q, %v", in, out, err)
+			}
+		} else if !strings.Contains(in, `\`) && strings.ToValidUTF8(whole, "?") == whole {
+			t.Errorf("%q: %s lacks bytes", in, whole)
+		}
+	})
 }
 
 func FuzzWriter(f *testing.F) {
