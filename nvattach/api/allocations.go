@@ -31,6 +31,7 @@ type LiveMemory struct {
 	Bytes uint64 `json:"bytes"`
 	Time  int64  `json:"time"`
 	Line  string `json:"line"`
+	Owner string `json:"owner"`
 }
 
 // OutOfMemory is a failure for want of memory.
@@ -48,7 +49,9 @@ type Allocations struct {
 	// Demangle, if not nil, names functions for people.
 	Demangle func(name string) string
 
-	at     map[threadKey]string // the line of the call that a thread is in
+	at     map[threadKey]calledAt // where the call was made that a thread is in
+	owners map[ownerKey]*OwnerMemory
+	owned  []OwnerMemory // as they were when it failed
 	live   map[allocation]LiveMemory
 	lines  map[string]*LineMemory
 	bytes  uint64
@@ -58,6 +61,9 @@ type Allocations struct {
 	stacks bool
 }
 
+// calledAt is a line, and whose code is on the way from there to the call.
+type calledAt struct{ line, owner string }
+
 type allocation struct {
 	pid  int32
 	addr uint64
@@ -65,7 +71,7 @@ type allocation struct {
 
 // NewAllocations returns one that has seen nothing yet.
 func NewAllocations() *Allocations {
-	return &Allocations{at: make(map[threadKey]string), live: make(map[allocation]LiveMemory), lines: make(map[string]*LineMemory)}
+	return &Allocations{at: make(map[threadKey]calledAt), owners: make(map[ownerKey]*OwnerMemory), live: make(map[allocation]LiveMemory), lines: make(map[string]*LineMemory)}
 }
 
 // ownLine says which line of the program's own a call comes from: the innermost two that are in no
@@ -116,7 +122,8 @@ func (a *Allocations) Add(ev *traces.Event, f *Frame) {
 	switch {
 	case ev.Kind == traces.KindStack && ev.Flags&traces.FlagUnfinished == 0:
 		if a.stacks = true; len(a.at) < maxThreads {
-			a.at[threadKey{ev.PID, ev.TID}] = a.ownLine(ev.Stack())
+			frames := ev.Stack()
+			a.at[threadKey{ev.PID, ev.TID}] = calledAt{a.ownLine(frames), stackOwner(frames)}
 		}
 	case ev.Kind == traces.KindReturn && f != nil:
 		a.returned(ev, f)
@@ -138,17 +145,20 @@ func (a *Allocations) change(ev *traces.Event, f *Frame, m *MemoryChange) {
 		return
 	}
 	key := threadKey{ev.PID, ev.TID}
-	line := a.at[key]
+	line, by := a.at[key].line, a.at[key].owner
 	delete(a.at, key)
 	switch {
 	case m.Failed:
 		if a.failed == nil && int32(ev.Ret) == outOfMemory {
 			a.failed = &OutOfMemory{f.Start, ev.PID, m.Size, line, a.bytes}
-			a.then, a.top = a.list(), a.largest()
+			a.then, a.top, a.owned = a.list(), a.largest(), a.Now()
 		}
 	case m.Addr != 0 && len(a.live) < maxLive:
 		a.free(allocation{ev.PID, m.Addr}) // its end was not seen
-		a.live[allocation{ev.PID, m.Addr}] = LiveMemory{m.Size, f.Start, line}
+		a.live[allocation{ev.PID, m.Addr}] = LiveMemory{m.Size, f.Start, line, owner(f, by)}
+		o := a.ownerOf(ev.PID, owner(f, by))
+		o.Live, o.Count = o.Live+m.Size, o.Count+1
+		o.Most = max(o.Most, o.Live)
 		l := a.line(line)
 		l.Live, l.Total, l.Count = l.Live+m.Size, l.Total+m.Size, l.Count+1
 		l.Most = max(l.Most, l.Live)
@@ -177,6 +187,8 @@ func (a *Allocations) free(k allocation) {
 	}
 	delete(a.live, k)
 	a.line(m.Line).Live -= m.Bytes
+	o := a.ownerOf(k.pid, m.Owner)
+	o.Live -= min(m.Bytes, o.Live)
 	a.bytes -= m.Bytes
 }
 
@@ -206,10 +218,20 @@ type MemoryReport struct {
 	Largest []LiveMemory `json:"largest"`          // that lived then, or at the end
 }
 
+// named reports whether a line is known that has allocated something.
+func (a *Allocations) named() bool {
+	for line := range a.lines {
+		if line != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // Report returns what was seen, nil where no stacks were recorded.
 func (a *Allocations) Report() *MemoryReport {
 	switch {
-	case !a.stacks || len(a.lines) == 0 && a.failed == nil:
+	case !a.stacks || a.failed == nil && !a.named():
 		return nil
 	case a.failed != nil:
 		return &MemoryReport{a.failed, a.then, a.top}

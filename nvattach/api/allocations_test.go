@@ -74,7 +74,7 @@ func TestAllocations(t *testing.T) {
 			{Line: "a.py:20 f", Live: 50, Most: 300, Total: 350, Count: 2},
 			{Line: "", Live: 7, Most: 7, Total: 7, Count: 1},
 		},
-		Largest: []LiveMemory{{100, 1, "a.py:10 f"}, {50, 9, "a.py:20 f"}, {7, 12, ""}},
+		Largest: []LiveMemory{{100, 1, "a.py:10 f", "program"}, {50, 9, "a.py:20 f", "program"}, {7, 12, "", "program"}},
 	}
 	if d := cmp.Diff(want, r); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

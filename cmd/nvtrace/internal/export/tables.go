@@ -162,6 +162,7 @@ type (
 		pid   int32
 		what  string
 		value int64
+		owner string
 	}
 	// failureRow is a call that failed, in table failures.
 	failureRow struct {
@@ -347,6 +348,7 @@ var memoryRowColumns = []column[memoryRow]{
 	int32s("pid", func(r *memoryRow) int32 { return r.pid }),
 	texts("what", func(r *memoryRow) string { return r.what }),
 	int64s("value", func(r *memoryRow) int64 { return r.value }),
+	maybeTexts("owner", func(r *memoryRow) string { return r.owner }),
 }
 
 // failureRowColumns are the columns of a failureRow.
@@ -420,6 +422,7 @@ type Tables struct {
 	process     *nccl.Process
 	traits      *traits.Gatherer
 	times       distributions
+	owners      ownership
 	began       int64 // of the part
 	runs        *table[runRow]
 
@@ -458,7 +461,7 @@ func (t *Tables) begin() error {
 // NewParts returns Tables that are written in parts ([Tables.Next]): files that open makes, in the first part for all tables,
 // then for those that have rows. That of the table runs is the last to be ended.
 func NewParts(open func(table string) (io.Writer, error), h *traces.Header, d *ioctl.Decoder) (*Tables, error) {
-	t := &Tables{start: h.Start, common: make(map[string]string), symbols: make(map[string]string), process: nccl.NewProcess(), traits: traits.New(h), times: make(distributions)}
+	t := &Tables{start: h.Start, common: make(map[string]string), symbols: make(map[string]string), process: nccl.NewProcess(), traits: traits.New(h), times: make(distributions), owners: newOwnership()}
 	t.init(h, d)
 	t.run = runRow{
 		start: h.Start, end: h.Start, tool: clean(h.Tool), arch: clean(h.Arch), kernel: clean(h.Kernel), driver: clean(h.Driver), host: clean(h.Host), boot: clean(h.Boot),
@@ -528,6 +531,9 @@ func (t *Tables) Observe(e *observe.Event) {
 		a.shown = a.have
 	}
 	t.ledger.clean()
+	t.owners.observe(ev, t.in, &t.ledger, func(o *api.OwnerMemory) {
+		t.memory.add(&memoryRow{t: end, time: t.start + end, pid: o.PID, what: "allocated", value: int64(min(o.Live, math.MaxInt64)), owner: o.Owner}, 0)
+	})
 }
 
 // known returns a duration, -1 where it is not known.

@@ -218,7 +218,7 @@ func (f *Fleet) Add(p *Part) {
 			k.longest = max(k.longest, when(o.Enter)-who.before)
 		}
 		who.before = when(o.Enter)
-		f.fold(index, k, o, when)
+		f.fold(index, k, o, when, c.first || c.pairs > 0)
 	}
 	for _, t := range p.Traits {
 		switch t.Kind {
@@ -267,8 +267,8 @@ func (f *Fleet) join(index int, p *Part, when func(int64) int64) {
 // what is the signature of an operation.
 func what(o *nccl.Op) signature { return signature{o.Name, o.Type, o.Red, o.Root, o.Count} }
 
-// fold adds what a rank tells of a collective.
-func (f *Fleet) fold(index int, k *comm, o *nccl.Done, when func(int64) int64) {
+// fold adds what a rank tells of a collective; aligned says that its times are in common time.
+func (f *Fleet) fold(index int, k *comm, o *nccl.Done, when func(int64) int64, aligned bool) {
 	key := opKey{k.id, o.Seq}
 	t := f.ops[key]
 	what := what(&o.Op)
@@ -294,7 +294,7 @@ func (f *Fleet) fold(index int, k *comm, o *nccl.Done, when func(int64) int64) {
 	if o.Dur < 0 {
 		return
 	}
-	if t.end == 0 {
+	if t.end == 0 && aligned { // else the clock would be compared with itself
 		t.end = when(o.Over)
 	}
 	t.timed++
@@ -324,9 +324,10 @@ type clock struct {
 	errorOf int64
 	pairs   int
 
-	first    bool   // others are compared with it
-	by       string // the recording whose ends of collectives are compared
-	aligned  bool   // by enough of its time
+	first    bool            // others are compared with it
+	by       string          // the recording whose ends of collectives are compared
+	ahead    map[opKey]early // ends of collectives whose common end is not known yet
+	aligned  bool            // by enough of its time
 	at, diff []float64
 	every    int // one of so many pairs is kept
 	seen     int
@@ -391,7 +392,12 @@ func (f *Fleet) Align(p *Part) {
 		f.order = append(f.order, boot)
 		f.clocks[boot] = c
 	}
-	if c.first || c.aligned || c.by != "" && c.by != p.File {
+	if c.first || c.aligned {
+		return
+	}
+	f.overtaken(c)
+	if c.by != "" && c.by != p.File {
+		c.fit()
 		return
 	}
 	for i := range p.Ops {
@@ -403,9 +409,38 @@ func (f *Fleet) Align(p *Part) {
 		if t := f.ops[opKey{id, o.Seq}]; t != nil && t.end > 0 {
 			c.pair(p.Start+o.Over, t.end)
 			c.by = p.File
+			continue
 		}
+		if c.ahead == nil || len(c.ahead) >= maxPairs {
+			c.ahead = make(map[opKey]early)
+		}
+		c.ahead[opKey{id, o.Seq}] = early{p.Start + o.Over, p.File}
 	}
 	c.fit()
+}
+
+// early is an end of a collective by a clock that was read before the others', of a recording that grows.
+type early struct {
+	at int64
+	by string
+}
+
+// overtaken compares a clock by ends of collectives that the others have come to since.
+func (f *Fleet) overtaken(c *clock) {
+	var list []opKey
+	for k := range c.ahead {
+		if t := f.ops[k]; t != nil && t.end > 0 {
+			list = append(list, k)
+		}
+	}
+	slices.SortFunc(list, func(a, b opKey) int { return cmp.Compare(c.ahead[a].at, c.ahead[b].at) })
+	for _, k := range list {
+		e := c.ahead[k]
+		if c.by = cmp.Or(c.by, e.by); e.by == c.by {
+			c.pair(e.at, f.ops[k].end)
+		}
+		delete(c.ahead, k)
+	}
 }
 
 // Begin is when the earliest of the recordings began, in common time: ns since 1970 by the first host's clock.
@@ -436,7 +471,7 @@ func (c *clock) fit() {
 	}
 	c.pairs, c.drift = len(at), 0
 	if c.aligned = at[len(at)-1] >= alignTime; c.aligned {
-		defer func() { c.at, c.diff = nil, nil }()
+		defer func() { c.at, c.diff, c.ahead = nil, nil, nil }()
 	}
 	c.offset = median(diff)
 	if n := len(at); n >= driftPairs && at[n-1]-at[0] > driftTime {

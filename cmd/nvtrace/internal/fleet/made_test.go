@@ -37,6 +37,8 @@ const (
 	madeReduce  = 300_000
 	madeCompile = 15_000_000_000 // all of them, at first: no measure of what a hang is
 	madeFault   = 4_000_000
+	madeOwn     = 1 << 20 // bytes that the program allocates, and a byte more for each rank
+	madeOfNCCL  = 4 << 20 // that NCCL does
 	madeStart   = 1_700_000_000_000_000_000
 )
 
@@ -145,8 +147,16 @@ func (m *made) events(rank int, plan []step, ends []int64, emit func(*traces.Eve
 	}
 	id := make([]byte, 128)
 	copy(id, "an id")
-	call("ncclCommInitRank", madeNCCL, 1000, 900_000, []traces.Seg{{Addr: 0x7000, Len: 128, In: id}},
-		[]traces.Seg{{Addr: 0x1000, Len: 8, Out: binary.LittleEndian.AppendUint64(nil, 0xc0)}}, 0x1000, uint64(m.ranks), uint64(rank))
+	alloc := func(from int64, size, addr uint64) {
+		call("cuMemAlloc_v2", madeDriver, from, from+2000, nil, []traces.Seg{{Addr: 0x7f00, Len: 8, Out: binary.LittleEndian.AppendUint64(nil, addr)}}, 0x7f00, size)
+	}
+	alloc(100, madeOwn+uint64(rank), 0xa000)
+	add(traces.Event{Kind: traces.KindCall, Time: at(3000), Name: "ncclCommInitRank", Path: madeNCCL, Mem: []traces.Seg{{Addr: 0x7000, Len: 128, In: id}}, Args: [6]uint64{0x1000, uint64(m.ranks), uint64(rank)}})
+	alloc(5000, madeOfNCCL, 0xb000)
+	add(traces.Event{
+		Kind: traces.KindReturn, Time: at(3000), Dur: at(900_000) - at(3000), Name: "ncclCommInitRank", Path: madeNCCL,
+		Mem: []traces.Seg{{Addr: 0x1000, Len: 8, Out: binary.LittleEndian.AppendUint64(nil, 0xc0)}},
+	})
 	stream := []traces.Seg{{Addr: 0x7000, Len: 8, In: binary.LittleEndian.AppendUint64(nil, 0x55)}}
 	for s := range plan {
 		x, end := plan[s], ends[s]

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -254,7 +255,14 @@ func TestSQL(t *testing.T) {
 	if slower != 1 {
 		t.Errorf("slow kernels: %v", rows["slow-kernels.sql"])
 	}
-	if len(rows) < 8 {
+	var owned [][]any
+	for rank := range m.ranks {
+		owned = append(owned, []any{"1", float64(rank), "nccl", float64(madeOfNCCL), float64(madeOfNCCL)}, []any{"1", float64(rank), "program", float64(madeOwn + rank), float64(madeOwn + rank)})
+	}
+	if r := rows["memory-by-owner.sql"]; fmt.Sprint(r) != fmt.Sprint(owned) {
+		t.Errorf("memory by owner: %v\nwant %v", r, owned)
+	}
+	if len(rows) < 9 {
 		t.Errorf("%d questions", len(rows))
 	}
 	// The others wait a bit less than the fault, as each is late by chance, too.

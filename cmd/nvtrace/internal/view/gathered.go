@@ -25,6 +25,7 @@ type gathered struct {
 	gpus            *api.GPUTimes
 	times           *GPUTimes // what gpus came to, once there is nothing to come
 	memory          *api.Allocations
+	lines           *api.LineTimes
 	hang            *api.Hang
 	channels        map[int32]*channelsAt   // of processes whose GPU channels were looked at, as of the latest look
 	from            int64                   // library calls from before were dropped; 0: none were
@@ -116,6 +117,10 @@ func (o *gathered) Observe(e *observe.Event) {
 		o.memory.Demangle = fatbin.DemangleShort
 	}
 	o.memory.Add(ev, f)
+	if o.lines == nil {
+		o.lines = api.NewLineTimes(fatbin.DemangleShort)
+	}
+	o.lines.Add(ev, t, f)
 	if o.hang == nil {
 		o.hang = api.NewHang()
 	}
@@ -220,4 +225,20 @@ func (o *gathered) memoryReport() *api.MemoryReport {
 		return nil
 	}
 	return o.memory.Report()
+}
+
+// owners returns who allocated memory of GPUs, nil where that is not known.
+func (o *gathered) owners() []api.OwnerMemory {
+	if o.memory == nil {
+		return nil
+	}
+	return o.memory.Owners()
+}
+
+// lineTimes returns where threads waited, nil where that is not known.
+func (o *gathered) lineTimes() *api.LineReport {
+	if o.lines == nil {
+		return nil
+	}
+	return o.lines.Report()
 }

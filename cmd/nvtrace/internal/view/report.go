@@ -44,6 +44,19 @@ func (s *Totals) write(w io.Writer, r *ioctl.Report, l *Layout) error {
 			fmt.Fprintln(w, "  Times by events are 0.4 to 1.1 µs longer than the kernels were, as measured on an H200.") // the next line has its error, too
 		}
 	}
+	if owners := s.gathered.owners(); len(owners) > 0 {
+		if err := l.write(w, []table{ownerTable(owners, s.gathered.memoryReport())}); err != nil {
+			return err
+		}
+	}
+	if m := s.gathered.lineTimes(); m != nil {
+		if err := l.write(w, []table{
+			{"Waits for GPUs by line", []string{">time", ">longest", ">calls", "in", "line"}, lineTimeRows(m.Waits), fewWorks},
+			{"Outside of CUDA's libraries, by the line of the call that followed", []string{">time", ">longest", ">times", "up to", "line"}, lineTimeRows(m.Outside), fewWorks},
+		}); err != nil {
+			return err
+		}
+	}
 	if m := s.gathered.memoryReport(); m != nil {
 		if err := l.write(w, lineTables(m)); err != nil {
 			return err
@@ -291,6 +304,40 @@ func (g *GPUTimes) shortByEvents() bool {
 	return events && slices.ContainsFunc(g.Works, func(k api.WorkTime) bool {
 		return k.Kernel && !k.Probe && k.By == "" && k.Works > 0 && k.Total/int64(k.Works) < short
 	})
+}
+
+// ownerTable is who allocated memory of GPUs; m is nil where no stacks were recorded.
+func ownerTable(owners []api.OwnerMemory, m *api.MemoryReport) table {
+	several := slices.ContainsFunc(owners, func(o api.OwnerMemory) bool { return o.PID != owners[0].PID })
+	when := "at the end"
+	if m != nil && m.Failed != nil {
+		when = "when there was no more"
+	}
+	var rows [][]string
+	for _, o := range owners {
+		name, count := o.Owner, cli.Count(o.Count)
+		switch {
+		case name == api.OwnerContext:
+			name, count = "the driver: contexts, code, what its pools keep", ""
+		case name == api.OwnerProgram && m == nil:
+			name = "the program, or a framework in it (--stacks=alloc tells)"
+		case name == api.OwnerProgram:
+			name = "the program"
+		}
+		if several {
+			name += fmt.Sprintf(" (process %d)", o.PID)
+		}
+		rows = append(rows, []string{objects.MemoryText(o.Most), objects.MemoryText(o.Live), count, name})
+	}
+	return table{"GPU memory by owner", []string{">most", ">" + when, ">allocations", "owner"}, rows, fewWorks}
+}
+
+// lineTimeRows are times by lines.
+func lineTimeRows(list []api.LineTime) (rows [][]string) {
+	for _, x := range list {
+		rows = append(rows, []string{cli.Duration(x.Time), cli.Duration(x.Most), cli.Count(x.Count), x.In, cmp.Or(x.Line, "(without a stack)")})
+	}
+	return rows
 }
 
 // lineTables are what lines of Python allocated on GPUs.

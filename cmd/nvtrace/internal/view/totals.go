@@ -18,6 +18,7 @@ type Totals struct {
 	holds    *holdings
 	place    ranks.Place // which of several processes it is, as its launcher says
 	live     bool        // the run has just ended
+	changed  bool        // memory may have, since it was looked at
 }
 
 func newTotals(d *ioctl.Decoder, h *traces.Header, holds *holdings, live bool) *Totals {
@@ -32,6 +33,18 @@ func (s *Totals) Observe(e *observe.Event) {
 	s.Summary.Add(e.Event, e.Call)
 	s.book.Observe(e)
 	s.gathered.Observe(e)
+	s.context(e)
+}
+
+// context tells how much memory the driver has, when a process has come out of calls in which that may have changed.
+func (s *Totals) context(e *observe.Event) {
+	f := e.Frame
+	s.changed = s.changed || e.Kind == traces.KindIoctl || f != nil && len(f.Memory()) > 0
+	if s.changed && e.Kind == traces.KindReturn && f != nil && f.Parent == nil {
+		s.changed = false
+		now, _ := s.memory(e.PID)
+		s.gathered.memory.Context(e.PID, now)
+	}
 }
 
 // Finish implements observe.Finisher.

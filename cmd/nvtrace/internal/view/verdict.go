@@ -33,9 +33,13 @@ type verdict struct {
 	GPU     *GPUTimes    `json:"gpu,omitempty"`   // what GPUs did, where that was timed
 	Hang    *hanging     `json:"hang,omitempty"`  // what was going on when nothing else did, and is not over
 	// Lines is what lines of Python allocated on GPUs, where stacks were recorded.
-	Lines   *api.MemoryReport `json:"lines,omitempty"`
-	Images  int               `json:"images,omitempty"` // captured code images
-	Kernels int               `json:"kernels,omitempty"`
+	Lines *api.MemoryReport `json:"lines,omitempty"`
+	// Owners is who allocated memory of GPUs: libraries, frameworks, the program, the driver for itself.
+	Owners []api.OwnerMemory `json:"memory_owners,omitempty"`
+	// Times is in which lines threads waited, and before which calls they were outside of CUDA's libraries, likewise.
+	Times   *api.LineReport `json:"line_times,omitempty"`
+	Images  int             `json:"images,omitempty"` // captured code images
+	Kernels int             `json:"kernels,omitempty"`
 
 	// CallsFrom is since when library calls were kept, Called how long that was; 0: from the beginning.
 	CallsFrom int64 `json:"calls_from,omitempty"`
@@ -86,6 +90,7 @@ func (s *Totals) verdict(r *ioctl.Report) *verdict {
 	v.Images, v.Kernels, v.library = len(o.images), o.kernels, s.api()
 	v.ioctls, v.ioctlTime, v.untimed, v.gaps, v.moreGaps = r.Ioctls, r.IoctlTime, r.Untimed, r.Gaps, r.MoreGaps
 	v.Spent, v.GPU, v.Hang, v.Lines = o.spent(), o.gpuTimes(), o.hanging(), o.memoryReport()
+	v.Owners, v.Times = o.owners(), o.lineTimes()
 	v.Memory, v.processes, v.memoryLess = []memoryPeak{}, len(r.Processes), s.book.l.Unseen > 0
 	if v.held.any() && !v.held.counted {
 		v.Library = new(o.library.Time())

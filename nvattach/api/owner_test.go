@@ -1,0 +1,105 @@
+package api
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"nvtrace/traces"
+)
+
+// TestOwners: memory belongs to the library whose call is around the one that allocates, else to who is on the stack, and what
+// the driver holds beyond that is its own.
+func TestOwners(t *testing.T) {
+	tracker, a := NewTracker(), NewAllocations()
+	now := int64(0)
+	add := func(path string, ev traces.Event) {
+		now++
+		ev.PID, ev.TID, ev.FD, ev.Path, ev.Time = 1, 2, -1, path, now
+		a.Add(&ev, tracker.Add(&ev))
+	}
+	alloc := func(size, addr uint64, files ...string) {
+		add("libcuda.so.1", traces.Event{Kind: traces.KindCall, Name: "cuMemAlloc_v2", Args: [6]uint64{0x7f00, size}})
+		if files != nil {
+			stack := traces.Event{Kind: traces.KindStack, Name: "cuMemAlloc_v2"}
+			frames := []traces.StackFrame{{Language: traces.LanguageNative, File: "/x/libcudart.so.13", Func: "cudaMalloc"}}
+			for _, f := range files {
+				file, function := f, ""
+				if f == "workspace" {
+					file, function = "/x/libtorch_cuda.so", "_ZN2at4cuda15getNewWorkspaceEv"
+				}
+				frames = append(frames, traces.StackFrame{Language: traces.LanguageNative, File: file, Func: function})
+			}
+			stack.SetStack(append(frames, traces.StackFrame{Language: "python", File: "/a.py", Func: "f", Line: 1}))
+			add("libcuda.so.1", stack)
+		}
+		add("libcuda.so.1", traces.Event{
+			Kind: traces.KindReturn, Name: "cuMemAlloc_v2",
+			Mem: []traces.Seg{{Addr: 0x7f00, Len: 8, Out: binary.LittleEndian.AppendUint64(nil, addr)}},
+		})
+	}
+	a.Context(1, 100)
+	if got := a.Owners(); got != nil {
+		t.Errorf("before any call: %+v", got)
+	}
+	add("libnccl.so.2", traces.Event{Kind: traces.KindCall, Name: "ncclCommInitRank"})
+	alloc(1000, 0x1000, "/x/libc10_cuda.so")
+	add("libnccl.so.2", traces.Event{Kind: traces.KindReturn, Name: "ncclCommInitRank"})
+	alloc(2000, 0x2000, "/x/libnccl.so.2", "/x/libtorch_cuda.so")
+	alloc(400, 0x3000, "/x/libc10_cuda.so", "/x/libtorch_cuda.so")
+	alloc(300, 0x4000, "/x/libc10_cuda.so", "workspace")
+	alloc(50, 0x5000, "/x/app")
+	alloc(7, 0x6000)
+	alloc(5, 0x7000, "/usr/lib/python3/site-packages/cupy_backends/cuda/api/runtime.so")
+	a.Context(1, 10000)
+	add("libcuda.so.1", traces.Event{Kind: traces.KindCall, Name: "cuMemFree_v2", Args: [6]uint64{0x2000}})
+	add("libcuda.so.1", traces.Event{Kind: traces.KindReturn, Name: "cuMemFree_v2"})
+	a.Context(1, 500)
+	want := []OwnerMemory{
+		{1, "context", 0, 10000 - 3762, 0},
+		{1, "nccl", 1000, 3000, 2},
+		{1, "pytorch", 400, 400, 1},
+		{1, "cublas", 300, 300, 1},
+		{1, "program", 57, 57, 2},
+		{1, "cupy", 5, 5, 1},
+	}
+	if d := cmp.Diff(want, a.Owners()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestLineTimes: a wait counts once, for the line that waits, and time outside of CUDA's libraries for the line that
+// comes back.
+func TestLineTimes(t *testing.T) {
+	tracker, l := NewTracker(), NewLineTimes(nil)
+	add := func(kind traces.Kind, at, dur int64, path, name string, line int) {
+		ev := traces.Event{Kind: kind, Time: at, Dur: dur, Name: name, Path: path, PID: 1, TID: 2, FD: -1}
+		if kind == traces.KindStack {
+			ev.SetStack([]traces.StackFrame{{Language: "python", File: "/a.py", Func: "f", Line: line}})
+		}
+		l.Add(&ev, tracker, tracker.Add(&ev))
+	}
+	if l.Report() != nil {
+		t.Error("a report without stacks")
+	}
+	add(traces.KindCall, 100, 0, "libcuda.so.1", "cuInit", 0)
+	add(traces.KindReturn, 100, 50, "libcuda.so.1", "cuInit", 0)
+	for i := range int64(2) {
+		at := 1000 * (i + 1)
+		add(traces.KindCall, at, 0, "libcudart.so.13", "cudaStreamSynchronize", 0)
+		add(traces.KindCall, at+1, 0, "libcuda.so.1", "cuStreamSynchronize", 0)
+		add(traces.KindStack, at+2, 0, "", "cuStreamSynchronize", 7)
+		add(traces.KindReturn, at+1, 200, "libcuda.so.1", "cuStreamSynchronize", 0)
+		add(traces.KindReturn, at, 300, "libcudart.so.13", "cudaStreamSynchronize", 0)
+	}
+	add(traces.KindCall, 3000, 0, "libcuda.so.1", "cuCtxSynchronize", 0)
+	add(traces.KindReturn, 3000, 9, "libcuda.so.1", "cuCtxSynchronize", 0)
+	want := &LineReport{
+		Waits:   []LineTime{{"a.py:7 f", "cudaStreamSynchronize", 600, 300, 2}, {"", "cuCtxSynchronize", 9, 9, 1}},
+		Outside: []LineTime{{"a.py:7 f", "cudaStreamSynchronize", 850 + 700, 850, 2}, {"", "", 700, 700, 1}},
+	}
+	if d := cmp.Diff(want, l.Report()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
