@@ -163,7 +163,7 @@ func mps(m Machine) (Place, bool) {
 	}
 	return Place{
 		Name: "MPS", Note: true,
-		Detail: "an MPS daemon serves " + dir + ": its server owns the channels, so ps, where and sample show the server's process",
+		Detail: "an MPS daemon serves " + dir + ": its clients and its server have channels, and other users' are shown to root",
 		Fix:    "sudo nvtrace ps; CUDA_MPS_PIPE_DIRECTORY=/nonexistent nvtrace -- ./app runs without MPS",
 	}, m.exists(filepath.Join(dir, "control"))
 }

@@ -32,17 +32,3 @@ func TestChooses(t *testing.T) {
 	}
 	many.end()
 }
-
-// TestServed wants a process of MPS's known by the pipe of its server.
-func TestServed(t *testing.T) {
-	folder := t.TempDir()
-	if servedBy("", folder) {
-		t.Error("no pipe is there")
-	}
-	if err := os.WriteFile(folder+"/control", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if !servedBy("", folder) {
-		t.Error("the pipe is there")
-	}
-}

@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -18,7 +16,6 @@ import (
 	"nvtrace/nvattach/api"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
-	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
@@ -66,7 +63,7 @@ func (t *Times) Chooses(pid int) bool {
 	if said {
 		return yes
 	}
-	yes = (n+1)*perProcess <= runtime.GOMAXPROCS(0) && readable(pid) && !served(pid)
+	yes = (n+1)*perProcess <= runtime.GOMAXPROCS(0) && readable(pid)
 	t.mu.Lock()
 	t.chosen[pid] = yes
 	t.mu.Unlock()
@@ -78,28 +75,11 @@ func (t *Times) Chooses(pid int) bool {
 
 // readable reports whether a process's memory can be read from outside.
 func readable(pid int) bool {
-	p, err := channels.Open(pid)
+	p, err := channels.Open(pid, channels.AllMemory)
 	if err != nil {
 		return false
 	}
 	return p.Close() == nil
-}
-
-// served reports whether a process speaks to its GPU by a server of MPS, whose the channels then are.
-func served(pid int) bool {
-	folder := "/tmp/nvidia-mps"
-	for _, v := range proc.Environ(pid) {
-		if value, ok := strings.CutPrefix(v, "CUDA_MPS_PIPE_DIRECTORY="); ok {
-			folder = value
-		}
-	}
-	return servedBy(proc.Path(pid, "root"), folder)
-}
-
-// servedBy reports whether the daemon of MPS has its pipe in a folder below a root.
-func servedBy(root, folder string) bool {
-	_, err := os.Stat(root + filepath.Join("/", folder, "control"))
-	return err == nil
 }
 
 // Extension has processes that end forgotten, and says at the end which launches have no times.
@@ -345,7 +325,7 @@ func (t *Times) finish(p *process) {
 
 // follow looks at a process until ctx ends, or the process does.
 func (p *process) follow(ctx context.Context) error {
-	mem, err := channels.Open(p.pid)
+	mem, err := channels.Open(p.pid, channels.AllMemory)
 	if err != nil {
 		return err
 	}
