@@ -416,11 +416,12 @@ type Piece struct {
 
 // A PieceDetail is what an event of KindPushbuffer has in Data, as JSON.
 type PieceDetail struct {
-	Put   uint64            `json:"put"` // where the channel's pushbuffer ends, and where the GPU reads it
-	Get   uint64            `json:"get"`
-	GPPut uint32            `json:"gp_put"` // the same of the ring
-	GPGet uint32            `json:"gp_get"`
-	Names map[string]string `json:"names,omitempty"` // of kernels that it launches, mangled, by the hexadecimal address of their first instruction
+	Tracker uint64            `json:"tracker,omitempty"` // by which the channel was found where its ring was not read: of what follows, names alone are known then
+	Put     uint64            `json:"put"`               // where the channel's pushbuffer ends, and where the GPU reads it
+	Get     uint64            `json:"get"`
+	GPPut   uint32            `json:"gp_put"` // the same of the ring
+	GPGet   uint32            `json:"gp_get"`
+	Names   map[string]string `json:"names,omitempty"` // of kernels that it launches, mangled, by the hexadecimal address of their first instruction
 }
 
 // SetPiece makes e an event of KindPushbuffer. Mem is for the caller to set: first the words, then other memory that the piece

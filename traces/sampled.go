@@ -7,12 +7,20 @@ type Sampled struct {
 	Every    int64            `json:"every"` // between looks; 0: without pause
 	Wall     int64            `json:"wall"`  // from the first look to the last
 	Looks    uint64           `json:"looks"`
+	Rings    string           `json:"rings,omitempty"` // why no ring was read; absent: rings were
 	Devices  []SampledDevice  `json:"devices"`
 	Channels []SampledChannel `json:"channels"`
 	Works    []SampledWork    `json:"works"` // those with most time first
 	// MoreWorks is how many kinds of works were left out.
 	MoreWorks int `json:"more_works,omitempty"`
 }
+
+// Why no ring of a process was read.
+const (
+	RingsRefused   = "refused" // by the kernel or the driver
+	RingsLeft      = "left"    // alone, as asked for
+	RingsOfSeveral = "several" // either, and the process has several GPUs: of which of them a channel is, is not known
+)
 
 // A SampledDevice is a GPU that a process has channels of.
 type SampledDevice struct {

@@ -284,3 +284,26 @@ func TestPosition(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitingAgain wants kernels told that wait, although their semaphores have the value from the kernels that had them before.
+func TestWaitingAgain(t *testing.T) {
+	m := begun(1)
+	l := m.lines[0]
+	for range 2 * slotsOfLine {
+		l.launch(0x7f0000002000, false)
+		l.pass()
+		l.over(int(l.put) - 1)
+	}
+	for range 4 {
+		l.launch(0x7f0000003000, true)
+	}
+	l.pass()
+	v, err := NewView(1, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := v.Look(false)
+	if c := &r.Channels[0]; len(c.Running) != 1 || c.Behind != 3 || c.Blocked == nil || *c.Blocked.Channel != 0 {
+		t.Errorf("%d run, %d wait for %+v; want 1 and 3, for its own kernel", len(c.Running), c.Behind, c.Blocked)
+	}
+}

@@ -2,6 +2,7 @@ package channels
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 
 	"nvtrace/ptrace/proc"
@@ -10,11 +11,12 @@ import (
 
 // A Channel is a channel of a process.
 type Channel struct {
-	Device   string // the node whose memory has the ring: /dev/nvidia0
-	UserData uint64 // address of the page that program and GPU share (USERD)
-	Ring     uint64 // address of the ring
+	Device   string // the node whose memory has the ring: /dev/nvidia0; "": not known
+	UserData uint64 // address of the page that program and GPU share (USERD); 0: it was not read
+	Ring     uint64 // address of the ring; 0: it was not read
 	Entries  int    // of the ring
 
+	trail    *trail   // what stands for a ring that can't be read; nil: there is the ring
 	windows  []window // where the process has what is not at the GPU's addresses; nil: all is
 	unfound  []uint64 // QMDs that are in none of the process's mappings
 	searches int      // for QMDs
@@ -31,21 +33,75 @@ const (
 
 // Find looks for the channels of a process that have been used. A page is believed to be a USERD
 // if a ring lies before it in which an entry that the GPU has just fetched ends exactly where PUT
-// stands.
+// stands. Where no memory of a GPU can be read, channels are found by their pushbuffers (see [trail]).
 func Find(m Memory) ([]*Channel, error) {
+	list, _, err := find(m)
+	return list, err
+}
+
+// find is [Find]. blind: no ring can be read.
+func find(m Memory) (list []*Channel, blind bool, err error) {
 	maps, err := m.Maps()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	s := spaceOf(maps)
-	var list []*Channel
+	if s.blind(m) {
+		list = findTrails(m, &s)
+		return list, len(list)+len(s.gpu) > 0, nil
+	}
 	for i := range s.gpu {
 		list = append(list, findIn(m, &s, &s.gpu[i])...)
 		if len(list) > maxChannels {
 			break
 		}
 	}
-	return list, nil
+	return list, false, nil
+}
+
+// Tracker returns the address of the tracker by which a channel was found whose ring can't be read; 0: its ring was read.
+func (c *Channel) Tracker() uint64 {
+	if c.trail == nil {
+		return 0
+	}
+	return c.trail.tracker
+}
+
+// same reports whether two are the same channel, found at two times.
+func (c *Channel) same(o *Channel) bool {
+	return c.Device == o.Device && c.UserData == o.UserData && c.Ring == o.Ring && c.Entries == o.Entries && c.Tracker() == o.Tracker()
+}
+
+// userData reads what of the channel changes most often: where it is.
+func (c *Channel) userData(m Memory) (channel.UserData, error) {
+	if c.trail != nil {
+		err := c.trail.look(m)
+		return c.trail.userData(), err
+	}
+	page := make([]byte, channel.UserDataSize)
+	if err := m.Read(c.UserData, page); err != nil {
+		return channel.UserData{}, err
+	}
+	return channel.ParseUserData(page), nil
+}
+
+// free reads the first free index of the ring.
+func (c *Channel) free(m Memory) (uint32, error) {
+	if c.trail != nil {
+		u, err := c.userData(m)
+		return u.GPPut, err
+	}
+	var b [4]byte
+	err := m.Read(c.UserData+channel.GPPutOffset, b[:])
+	return binary.LittleEndian.Uint32(b[:]), err
+}
+
+// place orders channels by where they are. Pushbuffers are in the order of rings.
+func (c *Channel) place() uint64 {
+	if c.trail != nil {
+		return c.trail.base
+	}
+	return c.UserData
 }
 
 // findIn looks for channels in one mapping.
@@ -192,6 +248,6 @@ func (c *Channel) reader(m Memory) *channel.Reader {
 // Sort orders channels by device and address.
 func Sort(list []*Channel) {
 	slices.SortFunc(list, func(a, b *Channel) int {
-		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.UserData, b.UserData))
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.place(), b.place()))
 	})
 }

@@ -64,11 +64,11 @@ func (c *Channel) Look(m Memory, depth int) (State, error) {
 	// First the semaphores: what is handed to the channel behind them isn't there yet by its tracker.
 	// Reading the GPU's memory takes longer than many kernels.
 	at := c.snapshot(m)
-	page := make([]byte, channel.UserDataSize)
-	if err := m.Read(c.UserData, page); err != nil {
+	u, err := c.userData(m)
+	if err != nil {
 		return State{}, err
 	}
-	s := State{UserData: channel.ParseUserData(page)}
+	s := State{UserData: u}
 	if int(s.GPPut) >= c.Entries || int(s.GPGet) >= c.Entries {
 		return State{}, ErrMoved
 	}
@@ -89,7 +89,7 @@ func (c *Channel) pieces(m Memory, u channel.UserData, n int) ([]Piece, error) {
 	}
 	var pieces []Piece
 	for i, e := range slices.Backward(entries) {
-		p := Piece{Index: (u.GPPut + uint32(c.Entries-len(entries)+i)) % uint32(c.Entries), Entry: channel.ParseEntry(e)}
+		p := Piece{Index: (u.GPPut + uint32(c.Entries-len(entries)+i)) % uint32(c.Entries), Entry: e}
 		if p.Entry == (channel.Entry{}) {
 			break // never written: the ring has not been round yet
 		}
@@ -103,7 +103,10 @@ func (c *Channel) pieces(m Memory, u channel.UserData, n int) ([]Piece, error) {
 
 // entries reads the n entries of the ring before index end. They are read together: the ring is memory
 // of the GPU, where each access takes a microsecond.
-func (c *Channel) entries(m Memory, end uint32, n int) ([]uint64, error) {
+func (c *Channel) entries(m Memory, end uint32, n int) ([]channel.Entry, error) {
+	if c.trail != nil {
+		return c.trail.entries(m, end, n)
+	}
 	b := make([]byte, n*channel.EntrySize)
 	first := int(end) - n
 	if first >= 0 {
@@ -119,9 +122,9 @@ func (c *Channel) entries(m Memory, end uint32, n int) ([]uint64, error) {
 			return nil, err
 		}
 	}
-	list := make([]uint64, n)
+	list := make([]channel.Entry, n)
 	for i := range list {
-		list[i] = binary.LittleEndian.Uint64(b[i*channel.EntrySize:])
+		list[i] = channel.ParseEntry(binary.LittleEndian.Uint64(b[i*channel.EntrySize:]))
 	}
 	return list, nil
 }
@@ -173,6 +176,7 @@ type judgement struct {
 
 	blocked bool // a piece waits for a semaphore
 	ready   bool // one before it is not passed, but waits for none
+	behind  bool // one before it is not passed
 
 	graph Job // the latest launch of a graph that can't be read, if what it releases is known
 }
@@ -234,6 +238,8 @@ func (j *judgement) piece(p *Piece) (passed bool) {
 		}
 	}
 	for _, w := range work {
+		// The semaphore of a kernel that is not handed over yet has the value from its use before.
+		over := (passed || !j.behind && !j.blocked) && (over || w.Kind == channel.Kernel && j.over(&w))
 		switch {
 		case w.Kind == channel.Acquire:
 			if !passed && !j.reached(w.Semaphore) && !j.blocked {
@@ -250,12 +256,13 @@ func (j *judgement) piece(p *Piece) (passed bool) {
 			if w.Unread && replays && passed {
 				j.graph = Job{Work: w, Index: p.Index, Began: began}
 			}
-			j.add(Job{Work: w, Index: p.Index, Began: began, Graph: graphSize(graph)}, passed, over || j.over(&w))
+			j.add(Job{Work: w, Index: p.Index, Began: began, Graph: graphSize(graph)}, passed, over)
 		case w.Kind == channel.Move:
 			j.add(Job{Work: w, Index: p.Index}, !j.blocked, passed)
 		}
 	}
 	j.ready = j.ready || !passed && !j.blocked
+	j.behind = j.behind || !passed
 	return passed
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -23,13 +25,24 @@ type Memory interface {
 
 // Process is the memory of a process that runs.
 type Process struct {
-	PID   int
-	mem   *os.File
-	began string // as /proc has it: another process may get the number
+	PID    int
+	mem    *os.File
+	began  string // as /proc has it: another process may get the number
+	access Access
+	gpu    atomic.Pointer[[]proc.Mapping] // memory of GPUs, with SystemMemory: as of the latest Maps
 }
 
+// Access says which of a process's memory is read.
+type Access uint8
+
+// What is read.
+const (
+	AllMemory    Access = iota
+	SystemMemory        // none of a GPU: channels are found as where it can't be read
+)
+
 // Open makes the memory of a process readable. The error says what to do if reading isn't allowed.
-func Open(pid int) (*Process, error) {
+func Open(pid int, access Access) (*Process, error) {
 	mem, err := os.Open(proc.Path(pid, "mem"))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -40,7 +53,7 @@ func Open(pid int) (*Process, error) {
 	case err != nil:
 		return nil, err
 	}
-	return &Process{PID: pid, mem: mem, began: proc.Stat(pid, pid, proc.StatStart)}, nil
+	return &Process{PID: pid, mem: mem, began: proc.Stat(pid, pid, proc.StatStart), access: access}, nil
 }
 
 // Close ends the use of the process's memory.
@@ -52,13 +65,26 @@ func (p *Process) Maps() ([]proc.Mapping, error) {
 	if err == nil && proc.Stat(p.PID, p.PID, proc.StatStart) != p.began {
 		return nil, fmt.Errorf("process %d has ended", p.PID)
 	}
+	if p.access == SystemMemory {
+		gpu := slices.Clone(maps)
+		gpu = slices.DeleteFunc(gpu, func(m proc.Mapping) bool {
+			node, ok := nodeOf(&m)
+			return !ok || !isGPU(node)
+		})
+		p.gpu.Store(&gpu)
+	}
 	return maps, err
 }
+
+var errLeftAlone = errors.New("memory of a GPU is not to be read")
 
 // Read implements [Memory].
 func (p *Process) Read(address uint64, b []byte) error {
 	if address >= 1<<63 {
 		return fmt.Errorf("address %#x is not a program's", address)
+	}
+	if gpu := p.gpu.Load(); gpu != nil && proc.At(*gpu, address) != nil {
+		return errLeftAlone
 	}
 	_, err := p.mem.ReadAt(b, int64(address))
 	return err
@@ -112,6 +138,21 @@ type space struct {
 	gpu    []proc.Mapping // memory of a GPU (BAR1), or registers: of /dev/nvidiaN
 	system []proc.Mapping // system memory that a GPU reads: of /dev/nvidiactl
 	probes int            // pages in which pieces were looked for
+	nodes  []string       // of GPUs of which something is mapped, readable or not
+}
+
+// device returns the node of the process's GPU; "": it has none, or several.
+func (s *space) device() string {
+	if len(s.nodes) != 1 {
+		return ""
+	}
+	return s.nodes[0]
+}
+
+// blind reports whether a process uses GPUs of whose memory nothing can be read.
+func (s *space) blind(m Memory) bool {
+	var b [4]byte
+	return len(s.nodes) > 0 && !slices.ContainsFunc(s.gpu, func(g proc.Mapping) bool { return m.Read(g.Start, b[:]) == nil })
 }
 
 // maxGPUMapping is the size of the largest mapping of /dev/nvidiaN that is searched for rings.
@@ -123,14 +164,19 @@ func spaceOf(maps []proc.Mapping) space {
 	var s space
 	for _, m := range maps {
 		node, ok := nodeOf(&m)
-		if !ok || !m.Read || m.Private {
+		if !ok {
 			continue
 		}
 		m.Path = node
-		switch number := strings.TrimPrefix(node, nodePath); {
-		case number == "ctl":
+		gpu := isGPU(node)
+		if gpu && !slices.Contains(s.nodes, node) {
+			s.nodes = append(s.nodes, node)
+		}
+		switch {
+		case !m.Read || m.Private:
+		case node == nodePath+"ctl":
 			s.system = append(s.system, m)
-		case number != "" && strings.Trim(number, "0123456789") == "" && m.End-m.Start <= maxGPUMapping:
+		case gpu && m.End-m.Start <= maxGPUMapping:
 			s.gpu = append(s.gpu, m)
 		}
 	}
@@ -152,6 +198,12 @@ func nodeOf(m *proc.Mapping) (string, bool) {
 	}
 	number, ok := strings.CutPrefix(m.Path, simulatedNode)
 	return nodePath + strings.TrimSuffix(number, deleted), ok
+}
+
+// isGPU reports whether a node is that of a GPU: /dev/nvidiaN.
+func isGPU(node string) bool {
+	number := strings.TrimPrefix(node, nodePath)
+	return number != "" && strings.Trim(number, "0123456789") == ""
 }
 
 // simulatedNames reports whether a mapping has the names of a simulated GPU's kernels.

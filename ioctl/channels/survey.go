@@ -22,11 +22,12 @@ type View struct {
 	memory   Memory
 	channels []*Channel
 	process  *Process // that ViewOf has opened; nil: none
+	blind    bool     // no ring can be read
 }
 
 // ViewOf opens a process and finds its channels. The view's user closes it.
-func ViewOf(pid int) (*View, error) {
-	p, err := Open(pid)
+func ViewOf(pid int, access Access) (*View, error) {
+	p, err := Open(pid, access)
 	if err != nil {
 		return nil, err
 	}
@@ -46,9 +47,9 @@ type Place struct {
 }
 
 // ViewAt opens a process whose channels are at these places, rather than look for them. Those of which ring or USERD
-// can't be read are left out.
+// can't be read are left out; if no ring can be read, channels are looked for.
 func ViewAt(pid int, places []Place) (*View, error) {
-	p, err := Open(pid)
+	p, err := Open(pid, AllMemory)
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +69,9 @@ func newViewAt(pid int, m Memory, places []Place) (*View, error) {
 	maps, err := m.Maps()
 	if err != nil {
 		return nil, err
+	}
+	if s := spaceOf(maps); s.blind(m) {
+		return NewView(pid, m)
 	}
 	v := &View{PID: pid, memory: m}
 	for _, at := range places {
@@ -94,12 +98,12 @@ func (v *View) Close() error {
 
 // NewView finds the channels of a process.
 func NewView(pid int, m Memory) (*View, error) {
-	list, err := Find(m)
+	list, blind, err := find(m)
 	if err != nil {
 		return nil, err
 	}
 	Sort(list)
-	v := &View{PID: pid, memory: m, channels: list}
+	v := &View{PID: pid, memory: m, channels: list, blind: blind}
 	for _, c := range v.channels {
 		_, _ = c.Look(m, lookDepth) // which finds the semaphores; what fails is said by the next look
 	}
@@ -108,15 +112,14 @@ func NewView(pid int, m Memory) (*View, error) {
 
 // Refresh looks for channels that came since, and forgets those that are gone.
 func (v *View) Refresh() error {
-	list, err := Find(v.memory)
+	list, blind, err := find(v.memory)
 	if err != nil {
 		return err
 	}
 	Sort(list)
+	v.blind = blind
 	for i, c := range list {
-		at := slices.IndexFunc(v.channels, func(o *Channel) bool {
-			return o.Device == c.Device && o.UserData == c.UserData && o.Ring == c.Ring && o.Entries == c.Entries
-		})
+		at := slices.IndexFunc(v.channels, c.same)
 		if at >= 0 {
 			list[i] = v.channels[at]
 		} else {
@@ -130,21 +133,44 @@ func (v *View) Refresh() error {
 // Channels returns how many channels have been found.
 func (v *View) Channels() int { return len(v.channels) }
 
+// Rings says why no ring was read; "": rings were.
+func (v *View) Rings() string { return ringsOf(v.memory, v.blind) }
+
+// Why no ring was read.
+const (
+	RingsRefused   = "refused" // by the kernel or the driver
+	RingsLeft      = "left"    // alone, as the user wants it
+	RingsOfSeveral = "several" // either, and of a watch: the process has several GPUs, and which of them a channel is of is not known
+)
+
+func ringsOf(m Memory, blind bool) string {
+	p, ok := m.(*Process)
+	switch {
+	case !blind:
+		return ""
+	case ok && p.access == SystemMemory:
+		return RingsLeft
+	}
+	return RingsRefused
+}
+
 // A Report says what one process's channels were at. Its JSON is nvtrace ps's.
 type Report struct {
 	PID      int             `json:"pid"`
 	User     string          `json:"user,omitempty"`
 	Command  string          `json:"command,omitempty"`
 	Channels []ChannelReport `json:"channels"`
+	Rings    string          `json:"rings,omitempty"` // why no ring was read: "refused", by kernel or driver, or "left", as asked for; absent: rings were read
 	Shared   *Shared         `json:"gpu,omitempty"`   // what the driver tells of its GPU, if it has one
 	Error    string          `json:"error,omitempty"` // why nothing is known
 }
 
 // A ChannelReport says what one channel was at.
 type ChannelReport struct {
-	Channel int          `json:"channel"` // in the order of addresses, from 0
-	Device  string       `json:"device"`
-	Address string       `json:"address"` // of the USERD, hexadecimal
+	Channel int          `json:"channel"`           // in the order of addresses, from 0
+	Device  string       `json:"device,omitempty"`  // absent: not known
+	Address string       `json:"address,omitempty"` // of the USERD, hexadecimal; absent: the rings were not read
+	Tracker string       `json:"tracker,omitempty"` // where the rings were not read, the address of the channel's tracker, hexadecimal
 	Busy    bool         `json:"busy"`
 	Running []JobReport  `json:"running,omitempty"`
 	Waiting []JobReport  `json:"waiting,omitempty"`
@@ -227,14 +253,19 @@ const lookDepth = 64
 // Look reads each channel once. With names, those of the kernels that are found are searched for
 // in the process's memory; that takes up to a second for each GiB of it.
 func (v *View) Look(names bool) Report {
-	r := Report{PID: v.PID, User: userOf(v.PID), Command: strings.Join(proc.Cmdline(v.PID), " "), Channels: []ChannelReport{}}
+	r := Report{PID: v.PID, User: userOf(v.PID), Command: strings.Join(proc.Cmdline(v.PID), " "), Channels: []ChannelReport{}, Rings: v.Rings()}
 	if s, ok := SharedData(v.memory); ok {
 		r.Shared = &s
 	}
 	var programs []uint64
 	looked := time.Now().UnixNano() // the search for names takes long
 	for i, c := range v.channels {
-		cr := ChannelReport{Channel: i, Device: c.Device, Address: fmt.Sprintf("%#x", c.UserData)}
+		cr := ChannelReport{Channel: i, Device: c.Device}
+		if tracker := c.Tracker(); tracker != 0 {
+			cr.Tracker = fmt.Sprintf("%#x", tracker)
+		} else {
+			cr.Address = fmt.Sprintf("%#x", c.UserData)
+		}
 		s, err := c.Look(v.memory, lookDepth)
 		if err != nil {
 			cr.Error = err.Error()
@@ -356,18 +387,18 @@ func userOf(pid int) string {
 func (v *View) Pieces(n int) []ChannelPieces {
 	var list []ChannelPieces
 	for i, c := range v.channels {
-		page := make([]byte, channel.UserDataSize)
-		if err := v.memory.Read(c.UserData, page); err != nil {
+		u, err := c.userData(v.memory)
+		if err != nil || int(u.GPPut) >= c.Entries {
 			continue
 		}
-		cp := ChannelPieces{Channel: i, Of: c, UserData: channel.ParseUserData(page)}
-		if int(cp.UserData.GPPut) >= c.Entries {
+		cp := ChannelPieces{Channel: i, Of: c, Tracker: c.Tracker(), UserData: u}
+		if cp.Pieces, err = c.pieces(v.memory, u, n); err != nil {
 			continue
 		}
-		var err error
-		if cp.Pieces, err = c.pieces(v.memory, cp.UserData, n); err == nil {
-			list = append(list, cp)
+		if cp.Tracker != 0 {
+			cp.UserData = channel.UserData{}
 		}
+		list = append(list, cp)
 	}
 	return list
 }
@@ -376,7 +407,8 @@ func (v *View) Pieces(n int) []ChannelPieces {
 type ChannelPieces struct {
 	Channel  int
 	Of       *Channel
-	UserData channel.UserData
+	Tracker  uint64           // by which the channel was found; 0: its ring was read
+	UserData channel.UserData // only if its ring was read
 	Pieces   []Piece
 }
 

@@ -156,7 +156,7 @@ func TestRmlaunch(t *testing.T) {
 
 // TestNumberAgain wants a process that has ended not taken for another one that has got its number.
 func TestNumberAgain(t *testing.T) {
-	p, err := Open(os.Getpid())
+	p, err := Open(os.Getpid(), AllMemory)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,7 @@ type Watch struct {
 	turn     int               // of the lines whose ring is read although nothing has moved
 	turned   int64             // when that was
 	looks    atomic.Uint64
+	rings    string           // as [Watch.Rings] has it
 	graphs   map[uint64]graph // by the address of their first QMD
 	held     []over           // kernels that are over, before the clock is known
 	ids      uint64           // the latest submission's
@@ -213,18 +214,26 @@ func NewWatch(m Memory, now func() int64, took func(*Span)) (*Watch, error) {
 
 // Refresh looks for channels that have come since.
 func (w *Watch) Refresh() error {
-	list, err := Find(w.memory)
+	list, blind, err := find(w.memory)
 	if err != nil {
 		return err
 	}
 	Sort(list)
+	w.rings = ringsOf(w.memory, blind)
 	for _, c := range list {
-		if !slices.ContainsFunc(w.lines, func(l *line) bool { return l.UserData == c.UserData && l.Ring == c.Ring }) && len(w.lines) < maxChannels {
+		if c.Device == "" { // of which times of the GPU's clock would mean nothing
+			w.rings = RingsOfSeveral
+			break
+		}
+		if !slices.ContainsFunc(w.lines, func(l *line) bool { return l.same(c) }) && len(w.lines) < maxChannels {
 			w.lines = append(w.lines, &line{Channel: c, number: len(w.lines), missed: map[WorkID]uint64{}})
 		}
 	}
 	return nil
 }
+
+// Rings says why no ring was read; "": rings were.
+func (w *Watch) Rings() string { return w.rings }
 
 // Channels returns how many channels are watched.
 func (w *Watch) Channels() int { return len(w.lines) }
@@ -311,12 +320,8 @@ func (w *Watch) line(l *line, turn bool, ob *observation) {
 // join begins to watch a channel: it finds the tracker, and where in the ring the channel is.
 func (w *Watch) join(l *line) {
 	now := w.Now()
-	page := make([]byte, channel.UserDataSize)
-	if w.memory.Read(l.UserData, page) != nil {
-		return
-	}
-	u := channel.ParseUserData(page)
-	if int(u.GPPut) >= l.Entries {
+	u, err := l.userData(w.memory)
+	if err != nil || int(u.GPPut) >= l.Entries {
 		return
 	}
 	l.read, l.empty, l.emptied, l.anew = now, now, w.Now(), true
@@ -475,14 +480,10 @@ func (w *Watch) lose(l *line, value uint32) {
 
 // ahead decodes what the channel has not passed yet.
 func (w *Watch) ahead(l *line) {
-	b := make([]byte, 4)
-	const put = 0x8c // GP_PUT
 	now := w.Now()
-	if w.memory.Read(l.UserData+put, b) != nil {
-		return
-	}
-	index, then := binary.LittleEndian.Uint32(b), w.Now()
-	if int(index) >= l.Entries {
+	index, err := l.free(w.memory)
+	then := w.Now()
+	if err != nil || int(index) >= l.Entries {
 		return
 	}
 	n := (index + uint32(l.Entries) - l.next) % uint32(l.Entries)
@@ -507,7 +508,7 @@ func (w *Watch) take(l *line, n uint32, passed bool) bool {
 		return false
 	}
 	for i, e := range entries {
-		p := Piece{Index: (l.next + uint32(i)) % uint32(l.Entries), Entry: channel.ParseEntry(e)}
+		p := Piece{Index: (l.next + uint32(i)) % uint32(l.Entries), Entry: e}
 		if p.Entry.Words == 0 {
 			continue
 		}

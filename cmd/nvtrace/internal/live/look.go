@@ -1,6 +1,7 @@
 package live
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/look"
+	"nvtrace/ioctl/channels"
 	"nvtrace/ioctl/query"
 	"nvtrace/traces/escape"
 )
@@ -24,6 +26,7 @@ func PsVerb(e *cli.Env, args, command []string) int {
 	fs.Var(&pids, "p", "look at the processes `PID`[,PID...] (default: all that have a GPU open)")
 	names := fs.Bool("names", false, "search the processes' memory for the names of kernels, about a second for each GiB")
 	memory := fs.Bool("memory", false, "ask the driver how much memory of GPUs each process has, as nvidia-smi does; a driver that hangs holds up who asks it")
+	rings := ringsFlag(fs)
 	var wait cli.SecondsFlag
 	fs.Var(&wait, "w", "look again each `SECONDS`")
 	asJSON.RegisterJSON(fs)
@@ -34,7 +37,20 @@ func PsVerb(e *cli.Env, args, command []string) int {
 	if status, ok := pidWords(e, "ps", &pids, words, command); !ok {
 		return status
 	}
-	return lookAtAll(e, pids, *names, *memory, time.Duration(wait), &asJSON)
+	return lookAtAll(e, pids, *names, *memory, access(rings), time.Duration(wait), &asJSON)
+}
+
+// ringsFlag registers --no-rings.
+func ringsFlag(fs *flag.FlagSet) *bool {
+	return fs.Bool("no-rings", false, "read no memory of GPUs, where rings are: find channels by their pushbuffers, as where that memory can't be read")
+}
+
+// access returns which memory of a process is read with --no-rings, or without.
+func access(noRings *bool) channels.Access {
+	if *noRings {
+		return channels.SystemMemory
+	}
+	return channels.AllMemory
 }
 
 // pidWords adds the words of a command line to its processes.
@@ -51,8 +67,8 @@ func pidWords(e *cli.Env, verb string, pids *cli.PIDList, words, command []strin
 }
 
 // lookAtAll looks at processes once, or again and again.
-func lookAtAll(e *cli.Env, pids cli.PIDList, names, memory bool, every time.Duration, asJSON *cli.OptString) int {
-	var processes look.Processes
+func lookAtAll(e *cli.Env, pids cli.PIDList, names, memory bool, access channels.Access, every time.Duration, asJSON *cli.OptString) int {
+	processes := look.Processes{Access: access}
 	defer processes.Close()
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
@@ -171,6 +187,7 @@ func WhereVerb(e *cli.Env, args, command []string) int {
 	fs.Var(&pids, "p", "the process `PID`; of those that it has started, the ones that use a GPU are shown, too")
 	names := fs.Bool("names", true, "search the process's memory for the names of kernels, up to a second for each GiB")
 	recording := fs.String("recording", "", "take the channels from `FILE`, which nvtrace -o is writing of the process, instead of looking for them")
+	rings := ringsFlag(fs)
 	noStacks := fs.Bool("no-stacks", false, "stop no thread: of threads that run, functions of machine code are not known")
 	asJSON.RegisterJSON(fs)
 	words, status, ok := cli.ParseAnywhere(fs, args)
@@ -183,7 +200,10 @@ func WhereVerb(e *cli.Env, args, command []string) int {
 	if len(pids) != 1 {
 		return e.Fail(cli.ExitUsage, "where wants one process: nvtrace where PID")
 	}
-	o := look.Options{Names: *names, Stacks: !*noStacks}
+	o := look.Options{Names: *names, Stacks: !*noStacks, Access: access(rings)}
+	if *recording != "" && *rings {
+		return e.Fail(cli.ExitUsage, "--recording tells where rings are, and --no-rings leaves them alone")
+	}
 	if *recording != "" {
 		var err error
 		if o.Places, err = placesOf(e, *recording, pids[0]); err != nil {

@@ -38,7 +38,7 @@ func OnlyPIDs(args []string) (pids cli.PIDList, ok bool) {
 // TopOutside shows what processes' channels are at.
 func TopOutside(e *cli.Env, pids cli.PIDList) int {
 	var t *Top
-	f := &sampleFlags{pids: pids, every: 10 * time.Millisecond, names: true, quiet: true}
+	f := &sampleFlags{pids: pids, every: 10 * time.Millisecond, names: true, quiet: true, rings: new(bool)}
 	defer func() {
 		if t != nil {
 			t.End()

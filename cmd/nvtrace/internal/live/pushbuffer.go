@@ -26,6 +26,7 @@ func PushbufferVerb(e *cli.Env, args, command []string) int {
 	fs.Var(&pids, "p", "the process `PID`")
 	n := fs.Int("n", 4, "print, or record, the last `N` pieces of each channel's pushbuffer")
 	names := fs.Bool("names", true, "search the process's memory for the names of kernels")
+	rings := ringsFlag(fs)
 	out := fs.String("o", "", "record them to `FILE` instead, which nvtrace pushbuffer FILE prints")
 	words, status, ok := cli.ParseAnywhere(fs, args)
 	if !ok {
@@ -42,12 +43,15 @@ func PushbufferVerb(e *cli.Env, args, command []string) int {
 	if len(pids) != 1 || *n <= 0 {
 		return e.Fail(cli.ExitUsage, "pushbuffer wants one process or file: nvtrace pushbuffer [-n N] PID|FILE")
 	}
-	v, err := channels.ViewOf(pids[0])
+	v, err := channels.ViewOf(pids[0], access(rings))
 	if err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	defer v.Close()
 	list := v.Pieces(*n)
+	if *out != "" && slices.ContainsFunc(list, func(cp channels.ChannelPieces) bool { return cp.Of.Device == "" }) {
+		return e.Fail(cli.ExitFailed, "process %d has several GPUs and its rings can't be read: of which GPU a piece is, is not known", pids[0])
+	}
 	if *names {
 		if err := v.SearchNames(list); err != nil {
 			return e.Fail(cli.ExitFailed, "%v", err)
@@ -103,7 +107,7 @@ func pieceEvent(v *channels.View, cp *channels.ChannelPieces, p *channels.Piece)
 	piece := traces.Piece{
 		Channel: cp.Channel, Device: deviceNumber(cp.Of.Device), UserData: cp.Of.UserData, Ring: cp.Of.Ring, Entries: cp.Of.Entries,
 		Index: p.Index, Words: p.Entry.Words,
-		PieceDetail: traces.PieceDetail{Put: u.Put, Get: u.Get, GPPut: u.GPPut, GPGet: u.GPGet, Names: map[string]string{}},
+		PieceDetail: traces.PieceDetail{Tracker: cp.Tracker, Put: u.Put, Get: u.Get, GPPut: u.GPPut, GPGet: u.GPGet, Names: map[string]string{}},
 	}
 	for _, program := range v.Programs([]channels.ChannelPieces{one}) {
 		if name := v.Names.Of(program); name != "" {
@@ -137,6 +141,7 @@ func printFile(e *cli.Env, name string, n int) error {
 	type key struct {
 		pid, device int32
 		userData    uint64
+		channel     int
 	}
 	m := channels.Recorded{}
 	var names channels.Names
@@ -147,12 +152,12 @@ func printFile(e *cli.Env, name string, n int) error {
 		if ev.Kind != traces.KindPushbuffer || !ok {
 			return
 		}
-		k := key{ev.PID, p.Device, p.UserData}
+		k := key{ev.PID, p.Device, p.UserData, p.Channel}
 		cp := found[k]
 		if cp == nil {
 			cp = &channels.ChannelPieces{Channel: p.Channel, Of: &channels.Channel{
 				Device: fmt.Sprintf("/dev/nvidia%d", p.Device), UserData: p.UserData, Ring: p.Ring, Entries: p.Entries,
-			}}
+			}, Tracker: p.Tracker}
 			found[k], order = cp, append(order, k)
 		}
 		cp.UserData = channel.UserData{Put: p.Put, Get: p.Get, GPPut: p.GPPut, GPGet: p.GPGet}

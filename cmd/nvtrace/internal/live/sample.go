@@ -31,6 +31,7 @@ type sampleFlags struct {
 	out   string
 	quiet bool
 	names bool
+	rings *bool
 	json  cli.OptString
 	rows  int
 }
@@ -45,6 +46,7 @@ func SampleVerb(e *cli.Env, args, command []string) int {
 	fs.StringVar(&f.out, "o", "", "record into `FILE`, such as run.nvt")
 	fs.BoolVar(&f.quiet, "q", false, "print no summary")
 	fs.BoolVar(&f.names, "names", true, "search the processes' memory for the names of kernels, beside the looks")
+	f.rings = ringsFlag(fs)
 	fs.IntVar(&f.rows, "rows", view.DefaultRows, "`N` rows of the summary's table at most (0: all)")
 	f.json.RegisterJSON(fs)
 	words, status, ok := cli.ParseAnywhere(fs, args)
@@ -225,7 +227,7 @@ func (s *sampling) look(pid int) {
 	})
 	s.running.Go(func() {
 		r, err := sample.Run(s.ctx, &sample.Options{
-			PID: pid, Every: s.f.every, Names: s.f.names, Interval: s.each, Now: s.now, Event: s.event,
+			PID: pid, Every: s.f.every, Names: s.f.names, Access: access(s.f.rings), Interval: s.each, Now: s.now, Event: s.event,
 		})
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 
 // Processes are processes that are looked at again and again: what was found in one is kept.
 type Processes struct {
-	views map[int]*channels.View
+	Access channels.Access // which memory is read
+	views  map[int]*channels.View
 }
 
 // LookFor looks at a process, and searches for names for a time at most; 0: it doesn't search.
@@ -36,7 +37,7 @@ func (p *Processes) LookAll(pids []int, names bool) []channels.Report {
 		known := p.views[pid]
 		wait.Go(func() {
 			var err error
-			if views[i], err = refreshed(known, pid); err != nil {
+			if views[i], err = refreshed(known, pid, p.Access); err != nil {
 				reports[i] = unread(pid, err)
 				return
 			}
@@ -57,19 +58,19 @@ func unread(pid int, err error) channels.Report {
 
 // view returns a process's view, with the channels that it has now.
 func (p *Processes) view(pid int) (*channels.View, error) {
-	v, err := refreshed(p.views[pid], pid)
+	v, err := refreshed(p.views[pid], pid, p.Access)
 	p.set(pid, v)
 	return v, err
 }
 
 // refreshed returns a process's view with the channels that it has now: that which is known, or a new one.
-func refreshed(known *channels.View, pid int) (*channels.View, error) {
+func refreshed(known *channels.View, pid int, access channels.Access) (*channels.View, error) {
 	if known != nil {
 		if err := known.Refresh(); err == nil && known.Channels() > 0 {
 			return known, nil // else it may have ended, or another program may run in it
 		}
 	}
-	return channels.ViewOf(pid)
+	return channels.ViewOf(pid, access)
 }
 
 // set notes a process's view; nil: none.

@@ -1,6 +1,7 @@
 package look
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,6 +59,31 @@ func Legend(list []Process) (lines []string) {
 	for _, g := range gpus {
 		lines = append(lines, fmt.Sprintf("GPU %d is %s, %s%s", g.Minor, g.Name, g.UUID, used[g.Minor]))
 	}
+	return append(lines, ringsText(list)...)
+}
+
+// ringsText says of which processes no ring was read, and what is missing for it.
+func ringsText(list []Process) (lines []string) {
+	for _, r := range []struct{ why, text string }{
+		{channels.RingsRefused, "can't be read"},
+		{channels.RingsLeft, "were not read (--no-rings)"},
+	} {
+		var pids []string
+		without := ""
+		for i := range list {
+			p := &list[i]
+			if p.Rings != r.why {
+				continue
+			}
+			pids = append(pids, strconv.Itoa(p.PID))
+			if slices.ContainsFunc(p.Channels, func(c channels.ChannelReport) bool { return c.Device == "" }) {
+				without = ", nor is which of several GPUs a channel is of"
+			}
+		}
+		if pids != nil {
+			lines = append(lines, fmt.Sprintf("The rings of %s %s: channels without a pushbuffer in system memory are not recorded%s.", strings.Join(pids, ", "), r.text, without))
+		}
+	}
 	return lines
 }
 
@@ -77,7 +103,7 @@ func psRows(r *Process) (rows [][]string) {
 	devices := map[string]bool{}
 	for i := range r.Channels {
 		c := &r.Channels[i]
-		at := psRow{gpu: strings.TrimPrefix(c.Device, "/dev/nvidia"), channel: strconv.Itoa(c.Channel)}
+		at := psRow{gpu: cmp.Or(strings.TrimPrefix(c.Device, "/dev/nvidia"), "not known"), channel: strconv.Itoa(c.Channel)}
 		devices[at.gpu] = true
 		for _, row := range channelRows(c) {
 			row.gpu, row.channel = at.gpu, at.channel
@@ -86,7 +112,10 @@ func psRows(r *Process) (rows [][]string) {
 	}
 	if rows == nil {
 		state := fmt.Sprintf("idle, %d channels", len(r.Channels))
-		if len(r.Channels) == 0 {
+		switch {
+		case len(r.Channels) == 0 && r.Rings != "":
+			state = "no channel found"
+		case len(r.Channels) == 0:
 			state = "no channel in use"
 		}
 		add(psRow{gpu: strings.Join(slices.Sorted(maps.Keys(devices)), ","), state: state})

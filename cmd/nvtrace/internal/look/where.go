@@ -1,6 +1,7 @@
 package look
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -19,6 +20,8 @@ import (
 type Options struct {
 	Names  bool // search for the names of kernels
 	Stacks bool // stop threads that run, each for as long as its stack is read
+
+	Access channels.Access // which memory is read
 
 	// Places is where the process's channels are; nil: they are looked for.
 	Places []channels.Place
@@ -56,7 +59,7 @@ func WhereIs(pid int, o Options) (Places, error) {
 }
 
 func whereIs(pid int, o Options) (*Where, error) {
-	open := channels.ViewOf
+	open := func(pid int) (*channels.View, error) { return channels.ViewOf(pid, o.Access) }
 	if o.Places != nil {
 		open = func(pid int) (*channels.View, error) { return channels.ViewAt(pid, o.Places) }
 	}
@@ -170,11 +173,14 @@ func (w *Where) Write(out io.Writer) error {
 func (w *Where) verdict() []string {
 	list := Sentences(&w.Report)
 	switch {
+	case len(w.Channels) == 0 && w.Rings != "":
+		list = append(list, "No channel was found.")
 	case len(w.Channels) == 0:
 		list = append(list, "No channel of a GPU is in use.")
 	case list == nil:
 		list = append(list, fmt.Sprintf("All %d channels are idle: the GPU has nothing to do for this process.", len(w.Channels)))
 	}
+	list = append(list, ringsText([]Process{{Report: w.Report}})...)
 	told := false
 	for i := range w.Threads {
 		t := &w.Threads[i]
@@ -212,7 +218,7 @@ func lineOf(t *outside.Thread) string {
 func Sentences(r *channels.Report) (list []string) {
 	for i := range r.Channels {
 		c := &r.Channels[i]
-		gpu := strings.TrimPrefix(c.Device, "/dev/nvidia")
+		gpu := gpuOf(c)
 		behind := waits(c.Behind, " behind it")
 		switch {
 		case len(c.Running) > 0:
@@ -224,16 +230,24 @@ func Sentences(r *channels.Report) (list []string) {
 			if c.Running[0].Began != 0 {
 				since = " for " + row.since
 			}
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s has been in %s%s%s%s.", c.Channel, gpu, row.kernel, nccl, since, behind))
+			list = append(list, fmt.Sprintf("Channel %d of %s has been in %s%s%s%s.", c.Channel, gpu, row.kernel, nccl, since, behind))
 		case c.Blocked != nil && c.Blocked.Channel != nil:
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for the kernel of channel %d%s.", c.Channel, gpu, *c.Blocked.Channel, waiting(c)))
+			list = append(list, fmt.Sprintf("Channel %d of %s waits for the kernel of channel %d%s.", c.Channel, gpu, *c.Blocked.Channel, waiting(c)))
 		case c.Blocked != nil:
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for %s%s.", c.Channel, gpu, blockedText(c.Blocked), waiting(c)))
+			list = append(list, fmt.Sprintf("Channel %d of %s waits for %s%s.", c.Channel, gpu, blockedText(c.Blocked), waiting(c)))
 		case c.Busy:
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s has work that it has not begun%s.", c.Channel, gpu, waits(c.Behind, "")))
+			list = append(list, fmt.Sprintf("Channel %d of %s has work that it has not begun%s.", c.Channel, gpu, waits(c.Behind, "")))
 		}
 	}
 	return list
+}
+
+// gpuOf names a channel's GPU in a sentence.
+func gpuOf(c *channels.ChannelReport) string {
+	if number := strings.TrimPrefix(c.Device, "/dev/nvidia"); number != "" {
+		return "GPU " + number
+	}
+	return "a GPU"
 }
 
 // blockedText says what a channel waits for that no kernel of the process is about to write.
@@ -272,7 +286,7 @@ func waits(n int, where string) string {
 const maxShownJobs = 16
 
 func writeChannel(b *strings.Builder, c *channels.ChannelReport) {
-	fmt.Fprintf(b, "\nChannel %d of %s\n", c.Channel, c.Device)
+	fmt.Fprintf(b, "\nChannel %d of %s\n", c.Channel, cmp.Or(c.Device, "a GPU"))
 	if c.Error != "" {
 		fmt.Fprintf(b, "  %s\n", c.Error)
 	}

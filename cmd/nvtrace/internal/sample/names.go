@@ -84,7 +84,7 @@ func (n *names) search() {
 	n.busy = true
 	go func() {
 		found := map[uint64]named{}
-		p, err := channels.Open(n.pid)
+		p, err := channels.Open(n.pid, channels.AllMemory)
 		if err == nil {
 			_ = n.finder.Search(p, list) // what isn't found stays without a name
 			_ = p.Close()

@@ -19,9 +19,10 @@ import (
 
 // Options say how a process is looked at.
 type Options struct {
-	PID   int
-	Every time.Duration // between looks; 0: without pause, so that each work is seen by itself
-	Names bool          // search the process's memory for the names of kernels
+	PID    int
+	Every  time.Duration // between looks; 0: without pause, so that each work is seen by itself
+	Names  bool          // search the process's memory for the names of kernels
+	Access channels.Access
 	// Interval is how often what was found so far is reported; 0: at the end only.
 	Interval time.Duration
 	// Now is the time of the recording in nanoseconds.
@@ -42,6 +43,7 @@ type sampler struct {
 	watch *channels.Watch
 	told  memory // asked for by the goroutine that looks
 	shown memory // as of the latest sums
+	rings string // as of the latest sums: see [traces.Sampled]
 	batch batch  // that is being gathered, of looks without pause
 	found []channels.ChannelCount
 	sums  map[sumKey]*sum
@@ -86,6 +88,7 @@ type batch struct {
 	works  []shown
 	counts []channels.ChannelCount // nil: not counted
 	memory memory
+	rings  string
 	until  int64
 }
 
@@ -105,7 +108,7 @@ type detailKey struct {
 // Run looks at a process until ctx ends, or the process does. It returns an error only if the process can't
 // be looked at at all.
 func Run(ctx context.Context, o *Options) (*traces.Sampled, error) {
-	p, err := channels.Open(o.PID)
+	p, err := channels.Open(o.PID, o.Access)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +157,7 @@ func (s *sampler) follow(ctx context.Context) {
 			}
 			s.named(s.names.collect())
 			if b.counts != nil {
-				s.found, s.shown = b.counts, b.memory
+				s.found, s.shown, s.rings = b.counts, b.memory, b.rings
 				s.tell(b.until)
 			}
 		}
@@ -164,7 +167,7 @@ func (s *sampler) follow(ctx context.Context) {
 		now := s.o.Now()
 		if s.o.Interval > 0 && now-told >= int64(s.o.Interval) {
 			told = now
-			s.batch.counts, s.batch.memory, s.batch.until = s.watch.Counts(), s.told, now
+			s.batch.counts, s.batch.memory, s.batch.rings, s.batch.until = s.watch.Counts(), s.told, s.watch.Rings(), now
 		}
 		send(now)
 		every := refreshEvery
@@ -208,7 +211,7 @@ func (s *sampler) run(ctx context.Context) {
 		s.named(s.names.collect())
 		if s.o.Interval > 0 && now-told >= int64(s.o.Interval) {
 			told = now
-			s.found, s.shown = s.watch.Counts(), s.told
+			s.found, s.shown, s.rings = s.watch.Counts(), s.told, s.watch.Rings()
 			s.tell(now)
 		}
 		next = max(next+int64(s.o.Every), now)
@@ -392,7 +395,7 @@ func (s *sampler) tell(now int64) *traces.Sampled {
 // end tells of what still waits, and of what was found.
 func (s *sampler) end() *traces.Sampled {
 	s.told.ask()
-	s.found, s.shown = s.watch.Counts(), s.told
+	s.found, s.shown, s.rings = s.watch.Counts(), s.told, s.watch.Rings()
 	s.names.finish()
 	s.named(s.names.collect())
 	s.named(slices.Collect(maps.Keys(s.held)))

@@ -80,7 +80,7 @@ const maxWorks = 1 << 12
 // sampled returns what was found.
 func (s *sampler) sampled(now int64) *traces.Sampled {
 	r := &traces.Sampled{
-		Every: int64(s.o.Every), Wall: now - s.first, Looks: s.watch.Looks(),
+		Every: int64(s.o.Every), Wall: now - s.first, Looks: s.watch.Looks(), Rings: s.rings,
 		Devices: []traces.SampledDevice{}, Channels: []traces.SampledChannel{}, Works: []traces.SampledWork{},
 	}
 	wall := float64(r.Wall)

@@ -58,8 +58,14 @@ func WriteSampled(w io.Writer, l *Layout, pid int, r *traces.Sampled) error {
 		}
 		b.WriteString("\n")
 	}
+	if text := ringsText(r.Rings); text != "" {
+		fmt.Fprintf(&b, "  %s\n", text)
+	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
+	}
+	if len(r.Devices) == 0 && r.Rings != "" {
+		return nil
 	}
 	if len(r.Devices) == 0 {
 		_, err := io.WriteString(w, "  No channel of a GPU was in use.\n")
@@ -77,6 +83,19 @@ func WriteSampled(w io.Writer, l *Layout, pid int, r *traces.Sampled) error {
 		rows = append(rows, sampledRow(&r.Works[i], r.Every == 0))
 	}
 	return l.write(w, []table{{"What GPUs did", header, rows, fewWorks}})
+}
+
+// ringsText says why no ring was read, and what is missing for it.
+func ringsText(rings string) string {
+	switch rings {
+	case "":
+		return ""
+	case traces.RingsLeft:
+		return "Its rings were not read (--no-rings): channels without a pushbuffer in system memory are not recorded."
+	case traces.RingsOfSeveral:
+		return "Its rings were not read, and it has several GPUs: which of them a channel is of is not known, so nothing is recorded."
+	}
+	return "Its rings can't be read: channels without a pushbuffer in system memory are not recorded."
 }
 
 // readingsText says a GPU's clocks and power, as far as the driver tells them.

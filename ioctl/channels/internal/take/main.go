@@ -33,7 +33,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	v, err := channels.ViewOf(pid)
+	v, err := channels.ViewOf(pid, channels.AllMemory)
 	if err != nil {
 		return err
 	}
