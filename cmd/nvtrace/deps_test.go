@@ -41,18 +41,19 @@ nvtrace/traces/stacks        < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrac
 nvtrace/ioctl/lookout        < nvtrace/ioctl/channels nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/traces nvtrace/traces/record nvtrace/traces/stacks
 nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ioctl nvtrace/rm nvtrace/traces nvtrace/traces/record
 nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ptrace/proc nvtrace/ioctl nvtrace/rm nvtrace/traces
+nvtrace/nvattach/api/cuda    <
 nvtrace/nvattach/owned       <
 nvtrace/nvattach/preload     < nvtrace/ptrace/proc
 nvtrace/nvattach/nvtx        < nvtrace/nvattach/preload
 nvtrace/nvattach/interpose   < nvtrace/fatbin nvtrace/nvattach/preload
-nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/nvattach/owned nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/traces
+nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/nvattach/owned nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/traces nvtrace/nvattach/api/cuda
 nvtrace/fatbin               < nvtrace/traces/escape github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
 nvtrace/fatbin/sass          < nvtrace/fatbin
-nvtrace/nvattach/api         < nvtrace/traces nvtrace/traces/escape
+nvtrace/nvattach/api         < nvtrace/traces nvtrace/traces/escape nvtrace/nvattach/api/cuda
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/ptx/bpf              < nvtrace/ptx github.com/cilium/ebpf/asm
-nvtrace/nvattach/sim         < nvtrace/traces/escape nvtrace/fatbin nvtrace/nvattach/preload nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptx nvtrace/ptx/emu nvtrace/rm/channel
+nvtrace/nvattach/sim         < nvtrace/traces/escape nvtrace/fatbin nvtrace/nvattach/preload nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptx nvtrace/ptx/emu nvtrace/rm/channel nvtrace/nvattach/api/cuda
 nvtrace/nvattach/values      < nvtrace/traces/escape github.com/cilium/ebpf/btf
 nvtrace/nvattach/atomics     < nvtrace/ptx/bpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/helper      < nvtrace/ptx/bpf
@@ -66,7 +67,7 @@ nvtrace/nvattach             < nvtrace/nvattach/hostrun nvtrace/nvattach/atomics
 nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/proof github.com/cilium/ebpf github.com/cilium/ebpf/asm nvtrace/traces/glob nvtrace/traces/escape
 nvtrace/nvattach/sidecar     < nvtrace/fatbin nvtrace/nvattach nvtrace/ptx
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/hostrun nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/sidecar nvtrace/nvattach/script nvtrace/traces/escape
-nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu nvtrace/traces/ranks
+nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu nvtrace/traces/ranks nvtrace/nvattach/api/cuda
 nvtrace/nvattach/outcome     < nvtrace/fatbin nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/traces nvtrace/traces/record
 nvtrace/nvattach/control     < nvtrace/nvattach/owned
 nvtrace/nvattach/host        < nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/hostrun nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/jump nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/bpf nvtrace/traces/glob

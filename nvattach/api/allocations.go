@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/traces"
 )
 
@@ -139,7 +140,7 @@ func (a *Allocations) returned(ev *traces.Event, f *Frame) {
 }
 
 func (a *Allocations) change(ev *traces.Event, f *Frame, m *MemoryChange) {
-	const outOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY, cudaErrorMemoryAllocation
+	const outOfMemory = cuda.CUDA_ERROR_OUT_OF_MEMORY // cudaErrorMemoryAllocation is the same
 	if m.Freed {
 		a.free(allocation{ev.PID, m.Addr})
 		return

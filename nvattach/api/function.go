@@ -1,5 +1,7 @@
 package api
 
+import "nvtrace/nvattach/api/cuda"
+
 // Function is the prototype of a library's function. It is shared and must not
 // be changed.
 type Function struct {
@@ -148,6 +150,6 @@ func (f *Function) Failed(ret int64) bool {
 
 // Results that are answers.
 const (
-	notReady       = 600 // CUDA_ERROR_NOT_READY, cudaErrorNotReady: cuda.h, driver_types.h
-	ncclInProgress = 7   // nccl.h
+	notReady       = cuda.CUDA_ERROR_NOT_READY // cudaErrorNotReady is the same
+	ncclInProgress = 7                         // nccl.h
 )

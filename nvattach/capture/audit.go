@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
@@ -171,7 +172,7 @@ const (
 	graphNodeType  = 0  // CUgraphNodeParams.type
 	graphNodeUnion = 16 // CUgraphNodeParams.kernel
 	launchParamLen = 56 // sizeof(CUDA_LAUNCH_PARAMS), whose function is first
-	nodeTypeKernel = 0  // CU_GRAPH_NODE_TYPE_KERNEL
+	nodeTypeKernel = cuda.CU_GRAPH_NODE_TYPE_KERNEL
 )
 
 // launchAt is called at the entry of a launch.

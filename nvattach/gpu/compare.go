@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/nvattach/session"
 )
 
@@ -152,7 +153,7 @@ func (t *trial) planClearing() error {
 	return t.visit.run(call("cuFuncSetAttribute", t.clear, funcMaxDynamic, t.clearing.shared))
 }
 
-const attrMultiprocessors = 16 // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+const attrMultiprocessors = cuda.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 
 // keep copies the regions that a run has changed. Others are equal to what they were before the launch,
 // and need no copy: most kernels change little of what a program has.

@@ -11,6 +11,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
@@ -97,10 +98,10 @@ func (v *visit) reach(c *context, must bool) []step {
 
 // CUdevice_attribute (cuda.h).
 const (
-	attrSMs         = 16 // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-	attrHostAtomics = 86 // CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED
-	attrMajor       = 75 // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-	attrMinor       = 76 // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+	attrSMs         = cuda.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+	attrHostAtomics = cuda.CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED
+	attrMajor       = cuda.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+	attrMinor       = cuda.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
 )
 
 // enter makes a context current for a visit, without disturbing a capture that is
@@ -379,7 +380,7 @@ func (v *visit) allocLasting(c *context, size uint64, devices int) error {
 			return nil, nil
 		}))
 	}
-	const recommended = 1 // CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+	const recommended = cuda.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
 	steps = append(steps, call("cuMemGetAllocationGranularity", v.word(wordOut), at, recommended), choose(func(w results) ([]step, error) {
 		unit := max(w[wordOut], 1)
 		whole := (size + unit - 1) / unit * unit

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 )
@@ -272,7 +273,15 @@ func (v *visit) findTwin(k *kernel, handle uint64, function bool) error {
 		return v.noTwin(k, err)
 	}
 	// Shared memory and clusters, as the program has set them.
-	for _, attr := range []uint64{8, 9, 11, 12, 13, 14, 15} { // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES to …CLUSTER_SCHEDULING_POLICY_PREFERENCE
+	for _, attr := range []uint64{
+		cuda.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+		cuda.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+		cuda.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+		cuda.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+		cuda.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+		cuda.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+		cuda.CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+	} {
 		got, err := v.ask("cuFuncGetAttribute", attr, original)
 		if err == nil && attr == funcMaxDynamic {
 			have, herr := v.ask("cuFuncGetAttribute", attr, k.twin)

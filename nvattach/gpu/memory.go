@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/nvattach/mapmem"
 )
 
@@ -145,8 +146,8 @@ func (m *memory) has(addr, stride uint64, width, rows int) bool {
 }
 
 const (
-	memoryHost   = 1 // CU_MEMORYTYPE_HOST
-	memoryDevice = 2 // CU_MEMORYTYPE_DEVICE
+	memoryHost   = cuda.CU_MEMORYTYPE_HOST
+	memoryDevice = cuda.CU_MEMORYTYPE_DEVICE
 )
 
 // WriteMem implements [mapmem.Memory]. The GPU sees it when something else is read, or at the end of

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
@@ -175,7 +176,7 @@ func (v *visit) showReadable(c *context) error {
 	var list []mapmem.Range
 	for base, o := range all {
 		if !o.managed && o.context == 0 {
-			const attrContext = 1 // CU_POINTER_ATTRIBUTE_CONTEXT
+			const attrContext = cuda.CU_POINTER_ATTRIBUTE_CONTEXT
 			context, err := v.pointerAttribute(attrContext, base)
 			if isDriverError(err) {
 				continue

@@ -10,6 +10,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/nvattach/jit"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/session"
@@ -388,12 +389,12 @@ const (
 
 // Other constants of cuda.h.
 const (
-	captureRelaxed    = 2 // CU_STREAM_CAPTURE_MODE_RELAXED
-	streamNonBlocking = 1 // CU_STREAM_NON_BLOCKING
-	memAttachGlobal   = 1 // CU_MEM_ATTACH_GLOBAL
-	eventNoTiming     = 2 // CU_EVENT_DISABLE_TIMING
-	errNotReady       = 600
-	errNotInitialized = 3
+	captureRelaxed    = cuda.CU_STREAM_CAPTURE_MODE_RELAXED
+	streamNonBlocking = cuda.CU_STREAM_NON_BLOCKING
+	memAttachGlobal   = cuda.CU_MEM_ATTACH_GLOBAL
+	eventNoTiming     = cuda.CU_EVENT_DISABLE_TIMING
+	errNotReady       = cuda.CUDA_ERROR_NOT_READY
+	errNotInitialized = cuda.CUDA_ERROR_NOT_INITIALIZED
 	errDeinitialized  = 4
 	errInvalidContext = 201
 )

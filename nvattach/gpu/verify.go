@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace/proc"
 )
@@ -139,7 +140,7 @@ func (v *visit) possible(lc *launchCall, f *follow, k *kernel) error {
 	return nil
 }
 
-const attrPageable = 88 // CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS
+const attrPageable = cuda.CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS
 
 // params reads what lies in a launch's parameters where pointers may be.
 func (v *visit) params(lc *launchCall, k *kernel) ([]uint64, error) {
@@ -246,7 +247,7 @@ func (t *trial) prepare(f *follow) error {
 	return nil
 }
 
-const attrMemoryType = 2 // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+const attrMemoryType = cuda.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 
 // readLaunch reads in which stream the launch is, and how much shared memory it asks for.
 func (t *trial) readLaunch() error {

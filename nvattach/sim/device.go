@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -102,47 +103,50 @@ const (
 	warpThreads        = 32
 )
 
+// lastAttribute is the last that has a meaning.
+const lastAttribute = cuda.CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_LOCALIZED_MEMORY_SUPPORTED
+
 // attribute returns a CUdevice_attribute; ok is false if the number has no
 // meaning. What the table does not have is 0, which says "not supported": so programs do not
-// try memory pools of other processes, sparse arrays and the like. Numbers are those of
-// CUdevice_attribute in cuda.h, which are also cudaDeviceAttr of the runtime.
+// try memory pools of other processes, sparse arrays and the like. The
+// runtime's cudaDeviceAttr has the same numbers.
 func (g *GPU) attribute(id uint64, ordinal int) (v int32, ok bool) {
-	if id == 0 || id > 161 {
+	if id == 0 || id > lastAttribute {
 		return 0, false
 	}
 	switch id { // those that depend on the device
-	case 13:
+	case cuda.CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
 		return int32(g.ClockKHz), true
-	case 16:
+	case cuda.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
 		return int32(g.SMs), true
-	case 33: // PCI bus
+	case cuda.CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
 		return int32(1 + ordinal), true
-	case 36:
+	case cuda.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
 		return int32(g.MemClockKHz), true
-	case 37:
+	case cuda.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
 		return int32(g.BusBits), true
-	case 38:
+	case cuda.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
 		return int32(g.L2), true
-	case 39:
+	case cuda.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
 		return int32(g.ThreadsPerSM), true
-	case 75:
+	case cuda.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
 		return int32(g.Major), true
-	case 76:
+	case cuda.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
 		return int32(g.Minor), true
-	case 81:
+	case cuda.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
 		return int32(g.SharedPerSM), true
-	case 97:
+	case cuda.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
 		return int32(g.SharedOptIn), true
-	case 106:
+	case cuda.CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
 		return int32(g.BlocksPerSM), true
-	case 111: // reserved shared memory of a block
+	case cuda.CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK:
 		if g.Major >= 8 {
 			return 1024, true
 		}
 		return 0, true
-	case 120: // clusters
+	case cuda.CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
 		return bool32(g.Major >= 9), true
-	case 139:
+	case cuda.CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID:
 		return int32(g.PCIDevice), true
 	}
 	return commonAttributes[id], true
@@ -155,21 +159,88 @@ func bool32(b bool) int32 {
 	return 0
 }
 
-// commonAttributes are the device attributes that all described devices share: first limits of
-// blocks and grids, then those of textures and surfaces (21 to 30, 42 to 74 and 77), which are
-// there because programs print them, and what the simulation can do (31, 40, 41, 78 and on).
+// commonAttributes are the device attributes that all described devices share: limits of blocks
+// and grids, those of textures and surfaces, which are there because programs print them, and what
+// the simulation can do.
 var commonAttributes = map[uint64]int32{
-	1: maxThreadsPerBlock, 2: 1024, 3: 1024, 4: 64, // block
-	5: maxGridX, 6: maxGridYZ, 7: maxGridYZ,
-	8: sharedDefault, 9: constMemory, 10: warpThreads, 11: 1<<31 - 1, 12: registersPerSM,
-	14: 512, 15: 1, 19: 1,
-	21: 131072, 22: 131072, 23: 65536, 24: 16384, 25: 16384, 26: 16384, 27: 32768, 28: 32768, 29: 2048, 30: 512,
-	31: 1, 32: 1, 40: 3, 41: 1, 42: 32768, 43: 2048, 45: 32768, 46: 32768, 47: 8192, 48: 8192, 49: 32768, 51: 32,
-	52: 32768, 53: 32768, 54: 2046, 55: 32768, 56: 131072, 57: 65536, 58: 16384, 59: 16384, 60: 16384,
-	61: 32768, 62: 2048, 63: 32768, 64: 32768, 65: 2048, 66: 32768, 67: 32768, 68: 2046,
-	69: 268435456, 70: 131072, 71: 65000, 72: 2097120, 73: 32768, 74: 32768, 77: 32768,
-	78: 1, 79: 1, 80: 1, 82: registersPerSM, 83: 1, 87: 2, 89: 1, 90: 1, 91: 1,
-	95: 1, 99: 1, 102: 1, 115: 1, 129: 1, 130: 0, 131: -1, 134: -1,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:                   maxThreadsPerBlock,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:                         1024,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:                         1024,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:                         64,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:                          maxGridX,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:                          maxGridYZ,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:                          maxGridYZ,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:             sharedDefault,
+	cuda.CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY:                   constMemory,
+	cuda.CU_DEVICE_ATTRIBUTE_WARP_SIZE:                               warpThreads,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_PITCH:                               1<<31 - 1,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:                 registersPerSM,
+	cuda.CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:                       512,
+	cuda.CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:                             1,
+	cuda.CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:                     1,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH:                 131072,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH:                 131072,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT:                65536,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH:                 16384,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT:                16384,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH:                 16384,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_WIDTH:         32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_HEIGHT:        32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_LAYERS:        2048,
+	cuda.CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT:                       512,
+	cuda.CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:                      1,
+	cuda.CU_DEVICE_ATTRIBUTE_ECC_ENABLED:                             1,
+	cuda.CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:                      3,
+	cuda.CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:                      1,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH:         32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_LAYERS:        2048,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_WIDTH:          32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_HEIGHT:         32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE:       8192,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE:      8192,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE:       32768,
+	cuda.CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT:                 32,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_WIDTH:            32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH:    32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS:   2046,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_WIDTH:                 32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_WIDTH:                 131072,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_HEIGHT:                65536,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_WIDTH:                 16384,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_HEIGHT:                16384,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_DEPTH:                 16384,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_WIDTH:         32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_LAYERS:        2048,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_WIDTH:         32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_HEIGHT:        32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_LAYERS:        2048,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_WIDTH:            32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH:    32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS:   2046,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH:          268435456,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH:          131072,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_HEIGHT:         65000,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_PITCH:          2097120,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH:       32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT:      32768,
+	cuda.CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH:       32768,
+	cuda.CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:             1,
+	cuda.CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED:               1,
+	cuda.CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED:                1,
+	cuda.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:        registersPerSM,
+	cuda.CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:                          1,
+	cuda.CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO:   2,
+	cuda.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:               1,
+	cuda.CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED:            1,
+	cuda.CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: 1,
+	cuda.CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:                      1,
+	cuda.CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:                 1,
+	cuda.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:     1,
+	cuda.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:                  1,
+	cuda.CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS:               1,
+	cuda.CU_DEVICE_ATTRIBUTE_NUMA_CONFIG:                             0,
+	cuda.CU_DEVICE_ATTRIBUTE_NUMA_ID:                                 -1,
+	cuda.CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:                            -1,
 }
 
 // Occupancy returns how many blocks a multiprocessor holds of a kernel that takes

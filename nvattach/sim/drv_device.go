@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/ptx"
 )
 
@@ -36,15 +37,15 @@ func drvGeneral() map[string]handler {
 				"the simulated GPU does not serve it: link the program with nvcc -cudart shared", c.p.pid))
 			return errInvalidValue
 		},
-		"cuGetErrorString": func(c *call) result { return c.errorText(driverErrors, errorStrings) },
-		"cuGetErrorName":   func(c *call) result { return c.errorText(driverErrors, nil) },
+		"cuGetErrorString": func(c *call) result { return c.errorText(errorStrings) },
+		"cuGetErrorName":   func(c *call) result { return c.errorText(nil) },
 		"cuProfilerStart":  ok, "cuProfilerStop": ok, "cuFlushGPUDirectRDMAWrites": ok,
 	}
 }
 
 // errorText gives the program the name or the text of a result.
-func (c *call) errorText(names map[result]string, text map[result]string) result {
-	s, known := names[result(c.u32(0))]
+func (c *call) errorText(text map[result]string) result {
+	s, known := cuda.DriverErrors[c.u32(0)]
 	if !known {
 		c.maybe64(c.arg(1), 0)
 		return errInvalidValue

@@ -1,6 +1,10 @@
 package sim
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"nvtrace/nvattach/api/cuda"
+)
 
 // drvMemory are functions that allocate memory, free it and ask about it.
 func drvMemory() map[string]handler {
@@ -131,35 +135,39 @@ func (c *call) pointerAttribute(out uint64, id uint32, ptr uint64) result {
 	}
 	host := m.kind == pinnedMemory || m.kind == registeredMemory
 	switch id {
-	case 1: // context
+	case cuda.CU_POINTER_ATTRIBUTE_CONTEXT:
 		if x == nil {
 			return errInvalidValue
 		}
 		c.put64(out, x.handle)
-	case 2: // memory type: 1 host, 2 device
-		c.put32(out, 2-uint32(bool32(host)))
-	case 3: // device pointer
+	case cuda.CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		if host {
+			c.put32(out, cuda.CU_MEMORYTYPE_HOST)
+		} else {
+			c.put32(out, cuda.CU_MEMORYTYPE_DEVICE)
+		}
+	case cuda.CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		c.put64(out, ptr)
-	case 4: // host pointer
+	case cuda.CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		if m.kind == deviceMemory || m.kind == mappedMemory {
 			return errInvalidValue
 		}
 		c.put64(out, ptr)
-	case 6: // synchronous memory operations
+	case cuda.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		c.put32(out, 0)
-	case 7: // identifier of the allocation
+	case cuda.CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		c.put64(out, m.Base)
-	case 8:
+	case cuda.CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		c.put32(out, uint32(bool32(m.kind == managedMemory)))
-	case 9: // device ordinal
+	case cuda.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		c.put32(out, uint32(m.dev))
-	case 10: // IPC
+	case cuda.CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		c.put32(out, 0)
-	case 11: // start of the range
+	case cuda.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		c.put64(out, m.Base)
-	case 12:
+	case cuda.CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		c.put64(out, uint64(len(m.Data)))
-	case 13: // mapped
+	case cuda.CU_POINTER_ATTRIBUTE_MAPPED:
 		c.put32(out, 1)
 	default:
 		return errNotSupported

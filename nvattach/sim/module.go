@@ -13,14 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
 
 // The CUfunction_attributes that can be set.
 const (
-	attrMaxDynamicShared = 8
-	attrCarveout         = 9
+	attrMaxDynamicShared = cuda.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+	attrCarveout         = cuda.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 )
 
 // image reads the image at addr in the program, and picks the PTX to run. The program does not
@@ -383,25 +384,33 @@ func (f *function) attribute(g *GPU, id uint32) (int32, result) {
 		return set, success
 	}
 	switch id {
-	case 0: // threads of a block
+	case cuda.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
 		n := f.k.MaxThreads()
 		if n <= 0 || n > maxThreadsPerBlock {
 			n = maxThreadsPerBlock
 		}
 		return int32(n), success
-	case 1:
+	case cuda.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
 		return int32(f.k.SharedBytes()), success
-	case 3:
+	case cuda.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
 		return int32(f.k.LocalBytes()), success
-	case 4:
+	case cuda.CU_FUNC_ATTRIBUTE_NUM_REGS:
 		return int32(f.registers()), success
-	case 5, 6: // versions of the PTX and of the code: both the device's
+	case cuda.CU_FUNC_ATTRIBUTE_PTX_VERSION,
+		cuda.CU_FUNC_ATTRIBUTE_BINARY_VERSION: // versions of the PTX and of the code: both the device's
 		return int32(g.Major*10 + g.Minor), success
 	case attrMaxDynamicShared:
 		return int32(sharedDefault - min(f.k.SharedBytes(), sharedDefault)), success
 	case attrCarveout:
 		return -1, success
-	case 2, 7, 10, 11, 12, 13, 14, 15:
+	case cuda.CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES,
+		cuda.CU_FUNC_ATTRIBUTE_CACHE_MODE_CA,
+		cuda.CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET,
+		cuda.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+		cuda.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+		cuda.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+		cuda.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+		cuda.CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
 		return 0, success
 	}
 	return 0, errInvalidValue
@@ -422,7 +431,11 @@ func setAttribute(g *GPU, attrs map[uint32]int32, static uint64, id uint32, v in
 		if v < -1 || v > 100 {
 			return errInvalidValue
 		}
-	case 11, 12, 13, 14, 15: // clusters
+	case cuda.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+		cuda.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+		cuda.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+		cuda.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+		cuda.CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
 	default:
 		return errInvalidValue
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/ptx/emu"
 	"nvtrace/traces/escape"
 )
@@ -189,7 +190,7 @@ func (s *Sim) launched(l *launch, st emu.Stats, d time.Duration) {
 
 // fault adds a kernel that failed.
 func (s *Sim) fault(p *Process, l *launch, r result, err error) {
-	f := Fault{PID: p.pid, Kernel: l.f.name, Result: driverErrors[r], Cause: err}
+	f := Fault{PID: p.pid, Kernel: l.f.name, Result: cuda.DriverErrors[uint32(r)], Cause: err}
 	if at := (*emu.Fault)(nil); errors.As(err, &at) {
 		f.At = at
 	}

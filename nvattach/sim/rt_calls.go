@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 
+	"nvtrace/nvattach/api/cuda"
 	"nvtrace/ptx/emu"
 )
 
@@ -64,7 +65,7 @@ func rtErrors() map[string]handler {
 			r := result(c.u32(0))
 			s, known := strings[r]
 			if !known {
-				if s, known = runtimeErrors[r]; !known {
+				if s, known = cuda.RuntimeErrors[uint32(r)]; !known {
 					s = "unrecognized error code"
 				}
 			}
@@ -333,7 +334,7 @@ func (f *function) runtimeAttributes(g *GPU) []byte {
 		v, _ := f.attribute(g, id)
 		binary.LittleEndian.PutUint64(b[8*i:], uint64(v))
 	}
-	for i, id := range []uint32{0, 4, 5, 6, 7, attrMaxDynamicShared, attrCarveout} {
+	for i, id := range []uint32{cuda.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, cuda.CU_FUNC_ATTRIBUTE_NUM_REGS, cuda.CU_FUNC_ATTRIBUTE_PTX_VERSION, cuda.CU_FUNC_ATTRIBUTE_BINARY_VERSION, cuda.CU_FUNC_ATTRIBUTE_CACHE_MODE_CA, attrMaxDynamicShared, attrCarveout} {
 		v, _ := f.attribute(g, id)
 		binary.LittleEndian.PutUint32(b[24+4*i:], uint32(v))
 	}
