@@ -11,14 +11,20 @@ import (
 // left as it is until they are looked up. Of fewer, a program is likely to look up most.
 const leastByKernel = 8
 
-// ByKernel returns what cuts single kernels out of the machine code in an image that a GPU would take,
+// ByKernel returns what cuts single kernels out of the code in an image that a GPU would take, machine code or PTX,
 // and the size of the code, where programs need not be put into all of its kernels when it is loaded:
 // libraries bring images of hundreds, of which a run launches a few. Such a kernel gets its programs
 // in an image of its own, which is loaded beside. nil is returned where that is not as good: of code
 // that has variables, texture references or functions that are called by their addresses, of which each
-// image would have its own, that launches kernels itself, or that could get programs in PTX. alone may be called from any goroutine.
+// image would have its own, that launches kernels itself, and of machine code that could get programs in PTX. alone may be called from any goroutine.
 func (p *Plan) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel string) ([]byte, error), size int) {
-	if o.CompileBody == nil || o.Twins == TwinsAll || o.Twins == TwinsAside {
+	if o.Twins == TwinsAll || o.Twins == TwinsAside {
+		return nil, 0
+	}
+	if text := textOf(image, o); text != "" {
+		return p.textByKernel(text, o)
+	}
+	if o.CompileBody == nil {
 		return nil, 0
 	}
 	data := image
@@ -53,6 +59,37 @@ func (p *Plan) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel stri
 		return nil, 0
 	}
 	return e.Alone, len(data)
+}
+
+// Single returns an image in which, of the machine code that a GPU would take, there is one kernel alone, where it can
+// do without the others; otherwise the image as it is.
+func Single(image []byte, kernel string, gpu fatbin.Arch) []byte {
+	c, n, err := fatbin.ParseContainer(image)
+	if err != nil {
+		return image
+	}
+	i := Prefers(c.Entries, fatbin.KindELF, gpu)
+	if i < 0 {
+		return image
+	}
+	old := &c.Entries[i]
+	data, err := old.Data(nil)
+	if err != nil {
+		return image
+	}
+	e, err := EditCode(data, gpu)
+	if err != nil || len(e.Cubin().Kernels) < 2 || e.Apart() != nil {
+		return image
+	}
+	if data, err = e.Alone(kernel); err != nil {
+		return image
+	}
+	alone, err := fatbin.NewEntry(fatbin.KindELF, old.Arch(), data, &fatbin.EntryOptions{Ident: old.Ident(), Options: old.Options()})
+	if err != nil {
+		return image
+	}
+	c.Entries[i] = alone
+	return append(c.Append(nil), image[n:]...)
 }
 
 // hasVariables reports whether a module has variables that somebody can change.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/ptx"
 )
 
 // manyKernels is a module with that many kernels, and what else is given.
@@ -57,7 +59,18 @@ func TestByKernel(t *testing.T) {
 		{"cubin", many, o, true},
 		{"container", container(entry(fatbin.KindELF, many)), o, true},
 		{"beside PTX", container(entry(fatbin.KindELF, many), entry(fatbin.KindPTX, []byte(text))), o, false},
-		{"PTX", []byte(text), o, false},
+		{"PTX", []byte(text), o, true},
+		{"PTX in a container", container(entry(fatbin.KindPTX, []byte(text))), o, true},
+		{"PTX without a compiler of bodies", []byte(text), &RewriteOptions{Arch: o.Arch}, true},
+		{"PTX that the driver does not compile", []byte(text), &RewriteOptions{Arch: o.Arch, JIT: JIT{Forbidden: "CUDA_DISABLE_PTX_JIT"}}, false},
+		{"few in PTX", []byte(manyKernels(leastByKernel-1, "")), o, false},
+		{"a variable in PTX", []byte(manyKernels(leastByKernel, ".visible .global .u32 counter;")), o, false},
+		{"a constant in PTX", []byte(manyKernels(leastByKernel, ".visible .const .u32 factor = 3;")), o, false},
+		{"a compiler's table in PTX", []byte(manyKernels(leastByKernel, ".visible .const .u32 __cudart_i2opi_f[2] = {1, 2};")), o, true},
+		{"a texture in PTX", []byte(manyKernels(leastByKernel, ".global .texref image;")), o, false},
+		{"a function in PTX", []byte(manyKernels(leastByKernel, calledText)), o, true},
+		{"a function's address in PTX", []byte(manyKernels(leastByKernel, calledText+"\n.visible .entry taker(.param .u64 p)\n{\n.reg .b64 %p;\nmov.u64 %p, callee;\nret;\n}")), o, false},
+		{"PTX with a debugger's table", []byte(manyKernels(leastByKernel, "") + ".section .debug_info\n{\n.b64 kernel0\n}\n"), o, false},
 		{"few", compiled(manyKernels(leastByKernel-1, "")), o, false},
 		{"a variable", compiled(manyKernels(leastByKernel, ".visible .global .u32 counter;")), o, false},
 		{"a constant", compiled(manyKernels(leastByKernel, ".visible .const .u32 factor = 3;")), o, false},
@@ -75,6 +88,7 @@ func TestByKernel(t *testing.T) {
 		}
 	}
 
+	testTextByKernel(t, plan, maps, text)
 	whole, err := plan.Rewrite(many, maps, o)
 	if err != nil || !whole.Changed {
 		t.Fatal(err)
@@ -111,4 +125,49 @@ func TestByKernel(t *testing.T) {
 			t.Errorf("%s is another alone", only.Only)
 		}
 	}
+}
+
+// testTextByKernel: a kernel of PTX gets what it gets among the others, and is woven and compiled without them.
+func testTextByKernel(t *testing.T, plan *Plan, maps *mapmem.Maps, text string) {
+	t.Helper()
+	o := &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}}
+	whole, err := plan.Rewrite([]byte(text), maps, o)
+	if err != nil || !whole.Changed {
+		t.Fatal(err)
+	}
+	alone, _ := plan.ByKernel([]byte(text), o)
+	for i := range leastByKernel {
+		only := *o
+		only.Only = fmt.Sprintf("kernel%d", i)
+		code, err := alone(only.Only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, image := range [][]byte{code, []byte(text)} { // the second as where nvtrace attaches
+			r, err := plan.Rewrite(image, maps, &only)
+			if err != nil || !r.Changed || len(r.Kernels) != 1 || len(r.Unprobed) > 0 {
+				t.Fatalf("%s: %+v, error %v", only.Only, r, err)
+			}
+			if got, want := entryText(t, r.Text, only.Only), entryText(t, whole.Text, only.Only); got != want {
+				t.Errorf("%s is another alone:\n%s\n%s", only.Only, got, want)
+			}
+			if n := strings.Count(r.Text, ".entry"); n != 1 {
+				t.Errorf("%s: %d kernels in its module", only.Only, n)
+			}
+		}
+	}
+}
+
+// entryText is a kernel in PTX.
+func entryText(t *testing.T, text, kernel string) string {
+	t.Helper()
+	f, err := ptx.Parse("woven", strings.TrimRight(text, "\x00"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fn := f.Lookup(kernel)
+	if fn == nil || !fn.HasBody() {
+		t.Fatalf("no %s in\n%s", kernel, text)
+	}
+	return f.Src[fn.Pos:f.Stmts[fn.Close].End]
 }

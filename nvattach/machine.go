@@ -76,6 +76,7 @@ func (r *rewriting) cubinCode(data []byte, names []string) []byte {
 			wanted = append(wanted, name)
 		}
 	}
+	r.progress(len(wanted), 0)
 	// What an analysis takes is a multiple of the code, so that not all kernels are at
 	// hand at once.
 	for batch := range slices.Chunk(wanted, 2*runtime.GOMAXPROCS(0)) {
@@ -89,6 +90,7 @@ func (r *rewriting) cubinCode(data []byte, names []string) []byte {
 			m.number()
 		}
 		parallel(kernels, (*machine).finish)
+		r.progress(0, len(batch))
 		for _, m := range kernels {
 			if m.change != nil {
 				changed = true

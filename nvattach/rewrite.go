@@ -39,12 +39,15 @@ type RewriteOptions struct {
 	// programs, where the image has no machine code that says it; see
 	// WeaveOptions. May be nil.
 	Registers func(kernel string) int
-	// Only, if it is not "", is the one kernel that gets programs in machine code.
+	// Only, if it is not "", is the one kernel that gets programs. Of PTX it is woven and compiled without the others,
+	// where that can be.
 	Only string
 	// Except are kernels that have their programs already, from what the image was linked of.
 	Except map[string]bool
 	// Twins says which kernels keep a copy without programs.
 	Twins Twins
+	// Progress is told, from any goroutine, of kernels that are going to be compiled, and of those that were; may be nil.
+	Progress func(more, done int)
 	// MaxEntry bounds the content of an entry; see fatbin.Options.
 	MaxEntry int64
 }
@@ -188,7 +191,7 @@ func (r *rewriting) text(image []byte) error {
 	if cubin == nil {
 		cubin = append([]byte(w.Text), 0)
 	}
-	r.done(cubin, src, w)
+	r.done(cubin, f.Src, w)
 	return nil
 }
 
@@ -217,6 +220,7 @@ func (r *rewriting) weave(src string, o *WeaveOptions) (*ptx.File, *Woven) {
 		r.unprobed(info.Entries, err.Error())
 		return nil, nil
 	}
+	f = r.onlyText(f)
 	w, err := r.p.Weave(f, r.maps, o)
 	if err != nil {
 		var names []string
@@ -229,10 +233,17 @@ func (r *rewriting) weave(src string, o *WeaveOptions) (*ptx.File, *Woven) {
 		return nil, nil
 	}
 	r.out.Unprobed = append(r.out.Unprobed, w.Unprobed...)
-	if w.Text == src {
+	if w.Text == f.Src {
 		return nil, nil
 	}
 	return f, w
+}
+
+// progress tells of kernels.
+func (r *rewriting) progress(more, done int) {
+	if r.o.Progress != nil {
+		r.o.Progress(more, done)
+	}
 }
 
 func (r *rewriting) compile(text string) ([]byte, error) {
@@ -420,7 +431,7 @@ func (r *rewriting) containerText(image []byte, n int, c *fatbin.Container, text
 	if w == nil {
 		return nil
 	}
-	return r.replace(image, n, c, text, string(src), f, w)
+	return r.replace(image, n, c, text, f, w)
 }
 
 // entryCode rewrites the machine code in an entry.
@@ -469,7 +480,7 @@ func (r *rewriting) machineCode(e *fatbin.Entry, fo *fatbin.Options, wo *WeaveOp
 
 // replace puts the woven module in the place of everything that the driver could
 // take for the GPU instead.
-func (r *rewriting) replace(image []byte, n int, c *fatbin.Container, text int, src string, f *ptx.File, w *Woven) error {
+func (r *rewriting) replace(image []byte, n int, c *fatbin.Container, text int, f *ptx.File, w *Woven) error {
 	cubin, err := r.compileWoven(f, w)
 	if err != nil {
 		r.unprobed(entriesOf(w), err.Error())
@@ -501,6 +512,6 @@ func (r *rewriting) replace(image []byte, n int, c *fatbin.Container, text int, 
 	})
 	c.Entries = append(kept, ours)
 	out := c.Append(nil)
-	r.done(append(out, image[n:]...), src, w)
+	r.done(append(out, image[n:]...), f.Src, w)
 	return nil
 }

@@ -80,6 +80,8 @@ func renameAll(text string, names map[string]bool) string {
 // compileWoven compiles a woven module, with the copies that are wanted and
 // possible.
 func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error) {
+	r.progress(len(w.Kernels), 0)
+	defer r.progress(0, len(w.Kernels))
 	blocks := w.withBlocks()
 	// Launches of kernels with blocks' maps may be made again without, with the module's own variables.
 	if r.o.Twins == TwinsAll || r.o.Twins == TwinsAside && (len(blocks) > 0 || hasHidden(f)) {
