@@ -207,7 +207,7 @@ func (v *visit) newContext(handle uint64) (*context, error) {
 	if err == nil {
 		old, err = v.addMaps(c, w)
 	}
-	if err == nil && old == nil {
+	if err == nil && old == nil && v.p.live == nil { // else that is a piece of its own, see live
 		v.compareClocks(c)
 	}
 	err = errors.Join(err, v.leave(c))

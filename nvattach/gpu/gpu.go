@@ -206,7 +206,8 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		return nil, false
 	}
 	began := time.Now()
-	defer tr.sayAfter(slowAfter, fmt.Sprintf("process %d: programs are being put into an image of %d kB (%s), and compiled; the program waits", im.PID, len(im.Data)>>10, cmp.Or(origin(im), "memory")))()
+	compiling := tr.progress(slowAfter, fmt.Sprintf("process %d waits for an image of %d kB (%s)", im.PID, len(im.Data)>>10, cmp.Or(origin(im), "memory")))
+	defer compiling.end()
 	tr.log.Debug("image", "pid", im.PID, "function", im.Function, "bytes", len(im.Data))
 	c, lib, err := tr.contextOf(th, strings.HasPrefix(im.Function, "cuLibrary"))
 	tr.log.Debug("image's context found", "pid", im.PID, "took", time.Since(began))
@@ -234,6 +235,7 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		tr.attendTo(th, c)
 		return nil, false
 	}
+	o.Progress = compiling.add
 	out, kernels, err := c.session.Rewrite(im.Data, origin(im), o)
 	if linking {
 		c.linked.add(kernels)
@@ -255,15 +257,6 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		s.Rewriting += time.Since(began)
 	})
 	return out, true
-}
-
-// slowAfter is how long a program waits for an image before that is told.
-const slowAfter = 3 * time.Second
-
-// sayAfter has text reported if the function that is returned is not called within d.
-func (tr *Tracer) sayAfter(d time.Duration, text string) (done func()) {
-	timer := time.AfterFunc(d, func() { tr.report("%s", text) })
-	return func() { timer.Stop() }
 }
 
 // attendTo has a context attended to, once, in the process of a thread.

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
@@ -38,6 +40,9 @@ import (
 //	at, load     a thread is about to call the driver: variables are looked up (bind), the copy is loaded
 //	Set          from here on the agent puts the copy's handle in place of the kernel's
 //	leave        the agent stops that; when no launch of copies runs any more, unload unloads them
+//
+// All that holds a thread meanwhile (ask, load, unload) is done a piece at a time, at the pace that Options.Hold
+// says: no step of the program's gets much longer.
 
 // LiveMemory is the size of the memory that Tracer.Live wants.
 const LiveMemory = maxLive * agent.SubstitutesSize
@@ -77,8 +82,7 @@ const (
 	liveLook = 5 * time.Millisecond   // between looks at which kernels were launched
 	liveRest = 300 * time.Millisecond // of the breakpoints at launches, when they are of no use
 	liveHits = 200                    // of these without use, before they rest
-	liveLoad = 30 * time.Millisecond  // how long a thread may load or unload copies; at least one is
-	liveWait = 5 * time.Second        // for the end of launches, and for a thread that unloads
+	liveWait = 5 * time.Second        // for the end of launches, and for a thread that goes on unloading
 )
 
 // liveAsleep is how often a kernel is tried again whose context is not active, liveRest apart at least.
@@ -134,7 +138,7 @@ func (tr *Tracer) begin(t *ptrace.Task, th *thread, lib *library) error {
 	}
 	l := &live{
 		p: p, subst: agent.NewSubstitutes(at.memory, at.addr), kernels: make(map[uint64]*liveKernel),
-		marks: make(map[*context]uint64), left: make(chan struct{}),
+		marks: make(map[*context]uint64), left: make(chan struct{}), pace: pace{hold: cmp.Or(tr.o.Hold, DefaultHold)},
 	}
 	if err := ap.Substitute(t, l.subst, handleFuncs(lib)); err != nil {
 		return err
@@ -258,7 +262,7 @@ func (l *live) look(th *thread) {
 		if l.subst.Changed() {
 			l.meet()
 		}
-		if !l.busy() || time.Now().Before(rest) {
+		if !l.busy() || time.Now().Before(rest) || !l.may() {
 			continue
 		}
 		any := l.p.anyThread()
@@ -366,6 +370,17 @@ func (l *live) at(t *ptrace.Task, name string, f launcher) {
 	}
 	l.hits++
 	l.mu.Lock()
+	if !l.pace.since.IsZero() { // another thread is held
+		l.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	if !l.pace.may(now) {
+		l.mu.Unlock()
+		l.hits = 0
+		l.disarm() // look sets them again when there is time
+		return
+	}
 	leaving, ready := l.leaving, len(l.ready) > 0
 	var k *liveKernel
 	var stream uint64
@@ -375,23 +390,53 @@ func (l *live) at(t *ptrace.Task, name string, f launcher) {
 		}
 	}
 	ask := k != nil && !k.asked
-	if ask {
+	if ask && !leaving {
 		k.asked, k.all = true, f.all
 	}
 	l.mu.Unlock()
-	if leaving || ask || ready {
-		l.hits = 0
-	}
 	switch {
 	case leaving:
-		tr.visitHeld(t, l.p, l.unload)
+		l.hold(t, now, l.unload)
 	case ask:
-		tr.visitHeld(t, l.p, func(v *visit) { l.ask(v, k, stream) })
+		l.hold(t, now, func(v *visit) { l.ask(v, k, stream) })
 	case ready:
-		tr.visitHeld(t, l.p, l.load)
+		l.hold(t, now, l.load)
 	}
 	if !l.busy() {
 		l.disarm()
+	}
+}
+
+// hold holds a thread for a visit, at the pace.
+func (l *live) hold(t *ptrace.Task, now time.Time, f func(v *visit)) {
+	l.hits = 0
+	l.mu.Lock()
+	l.pace.begin(now)
+	l.mu.Unlock()
+	l.p.tr.visitHeld(t, l.p, func(v *visit) {
+		defer func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.pace.end(time.Now())
+		}()
+		f(v)
+	})
+}
+
+// may reports whether there is time for another piece of work.
+func (l *live) may() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pace.may(time.Now())
+}
+
+// piece begins a piece of work; done must be called at its end.
+func (l *live) piece() (done func()) {
+	began := time.Now()
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.pace.took(time.Since(began))
 	}
 }
 
@@ -425,9 +470,59 @@ func (p *process) anyThread() *thread {
 }
 
 // ask asks the driver about a kernel that the thread is about to launch on a stream, and has
-// its copy made.
+// its copy made. Where there is no time left for the second half, that is done at another launch.
 func (l *live) ask(v *visit, k *liveKernel, stream uint64) {
-	tr := l.p.tr
+	o := l.p.tr.o.Session
+	if k.name == "" {
+		if !l.identify(v, k, stream) {
+			return
+		}
+		o.Ran(k.name)
+		if !o.Wants(k.name) {
+			return
+		}
+		// Making a context's maps takes longer than all other pieces.
+		if len(l.p.contexts) == 0 || !l.may() {
+			l.mu.Lock()
+			k.asked = false
+			l.mu.Unlock()
+			return
+		}
+	}
+	done := l.piece()
+	c, _, err := v.contextHere(k.library)
+	done()
+	if err != nil {
+		o.Unprobed(k.name, err.Error())
+		return
+	}
+	k.context = c
+	if c.attended.CompareAndSwap(false, true) {
+		l.p.tr.work.Go(func() { l.p.tr.attend(v.th.task.Proc, c) })
+	}
+	l.compiles(1, 0)
+	l.p.tr.work.Go(func() {
+		defer l.compiles(0, 1)
+		l.prepare(k)
+	})
+}
+
+// compiles takes note of copies that are being made, and of those that were.
+func (l *live) compiles(more, done int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.making == 0 {
+		l.compiling = l.p.tr.progress(slowAfter, fmt.Sprintf("process %d runs on meanwhile", l.p.pid))
+	}
+	l.compiling.add(more, done)
+	if l.making += more - done; l.making == 0 {
+		l.compiling.end()
+	}
+}
+
+// identify finds out what a kernel is that a thread is about to launch on a stream, and reports whether it could.
+func (l *live) identify(v *visit, k *liveKernel, stream uint64) bool {
+	defer l.piece()()
 	err := v.relaxed(func() error {
 		captured, err := v.ask("cuStreamIsCapturing", stream)
 		if err == nil && uint32(captured) != 0 { // since before nvtrace attached
@@ -446,26 +541,10 @@ func (l *live) ask(v *visit, k *liveKernel, stream uint64) {
 	if err == nil && k.name == "" {
 		err = errors.New("the driver does not say the names of kernels (before 12.3)")
 	}
-	if err != nil {
-		if isDriverError(err) || k.name == "" {
-			tr.report("a kernel of process %d runs without probes: %v", l.p.pid, err)
-		}
-		return
+	if err != nil && (isDriverError(err) || k.name == "") {
+		l.p.tr.report("a kernel of process %d runs without probes: %v", l.p.pid, err)
 	}
-	tr.o.Session.Ran(k.name)
-	if !tr.o.Session.Wants(k.name) {
-		return
-	}
-	c, _, err := v.contextHere(k.library)
-	if err != nil {
-		tr.o.Session.Unprobed(k.name, err.Error())
-		return
-	}
-	k.context = c
-	if c.attended.CompareAndSwap(false, true) {
-		tr.work.Go(func() { tr.attend(v.th.task.Proc, c) })
-	}
-	tr.work.Go(func() { l.prepare(k) })
+	return err == nil
 }
 
 // name finds out what a kernel is.
@@ -538,6 +617,7 @@ func (l *live) prepare(k *liveKernel) {
 		return
 	}
 	began := time.Now()
+	image = nvattach.Single(image, k.name, c.arch)
 	k.copy, err = c.session.Beside(image, k.name, tr.rewriteOptions(l.p.driver, c))
 	if err == nil && len(k.copy.Variables) == 0 {
 		k.image, err = k.copy.Image(nil)
@@ -599,40 +679,55 @@ func (v *visit) liveVariable(k *liveKernel, name string) (uint64, error) {
 	return at, err
 }
 
-// load loads copies that are ready, for liveLoad at most: the thread has work to do.
+// load loads copies that are ready, while there is time: the thread has work to do.
 func (l *live) load(v *visit) {
-	for began := time.Now(); time.Since(began) < liveLoad; {
+	for {
 		l.mu.Lock()
-		if len(l.ready) == 0 || l.off {
+		if len(l.ready) == 0 || l.off || !l.pace.may(time.Now()) {
 			l.mu.Unlock()
 			return
 		}
 		k := l.ready[0]
 		l.ready = l.ready[1:]
 		l.mu.Unlock()
-		if k.context.ended {
-			continue
+		if !k.context.ended {
+			l.loadPiece(v, k)
 		}
-		if k.image == nil {
-			if err := l.bind(v, k); err != nil {
-				l.without(k, err)
-			}
-			continue
-		}
-		other, err := l.loadCopy(v, k)
-		if err != nil {
-			l.without(k, err)
-			continue
-		}
-		l.mu.Lock()
-		if l.kernels[k.handle] == k && !l.off {
-			k.copied = true
-			l.subst.Set(k.handle, other, k.fits)
-			l.p.tr.count(func(s *Stats) { s.Copies++ })
-		}
-		l.mu.Unlock()
-		l.p.tr.log.Debug("launches get programs", "kernel", k.name, "took", time.Since(began))
 	}
+}
+
+// loadPiece does what comes next for a kernel's copy. Before the first of a context, it compares clocks.
+func (l *live) loadPiece(v *visit, k *liveKernel) {
+	began := time.Now()
+	defer l.piece()()
+	tr := l.p.tr
+	if _, ok := tr.clockDue(k.context); ok && !k.context.clocked {
+		k.context.clocked = true
+		if err := v.lookAtClock(k.context); err != nil {
+			tr.log.Debug("clocks are not compared", "err", err)
+		}
+		l.enqueue(k)
+		return
+	}
+	if k.image == nil {
+		if err := l.bind(v, k); err != nil {
+			l.without(k, err)
+		}
+		return
+	}
+	other, err := l.loadCopy(v, k)
+	if err != nil {
+		l.without(k, err)
+		return
+	}
+	l.mu.Lock()
+	if l.kernels[k.handle] == k && !l.off {
+		k.copied = true
+		l.subst.Set(k.handle, other, k.fits)
+		tr.count(func(s *Stats) { s.Copies++ })
+	}
+	l.mu.Unlock()
+	tr.log.Debug("launches get programs", "kernel", k.name, "took", time.Since(began))
 }
 
 // without is called when a kernel could not get its copy. Where its context was not active, that is
@@ -798,18 +893,16 @@ func (tr *Tracer) Leave() {
 
 // leave is Leave of one process.
 func (l *live) leave() {
-	late := time.After(liveWait)
 	l.mu.Lock()
-	l.off = true
+	l.off, l.worked = true, time.Now()
 	l.subst.On(false)
 	l.mu.Unlock()
 	for l.subst.Open() > 0 && !l.p.gone() { // a launch may still be on its way with a copy
-		select {
-		case <-late:
+		if l.late() {
 			l.stays("launches of it do not return")
 			return
-		case <-time.After(time.Millisecond):
 		}
+		time.Sleep(time.Millisecond)
 	}
 	l.p.visits.Lock()
 	contexts := len(l.p.order)
@@ -821,17 +914,32 @@ func (l *live) leave() {
 		return
 	}
 	for !l.p.gone() {
+		if l.late() {
+			l.stays(fmt.Sprintf("it has not called the driver for %v", liveWait))
+			return
+		}
 		select {
 		case <-l.left:
-			return
-		case <-late:
-			l.stays(fmt.Sprintf("it has not called the driver for %v", liveWait))
 			return
 		case <-l.p.tr.quit:
 			return
 		case <-time.After(liveLook):
 		}
 	}
+}
+
+// works notes that a process goes on being left.
+func (l *live) works() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.worked = time.Now()
+}
+
+// late reports whether a process that is being left has given no opportunity for that for too long.
+func (l *live) late() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.worked) > liveWait
 }
 
 // stays says that copies could not be unloaded.
@@ -900,17 +1008,23 @@ func (l *live) end(v *visit, c *context, loaded []*liveModule) (done bool, err e
 	}
 	steps := []step{try("cuEventDestroy_v2", event)}
 	if err == nil {
-		began := time.Now()
 		for _, m := range loaded {
 			if m.context != c || m.handle == 0 {
 				continue
 			}
-			if time.Since(began) > liveLoad {
+			if !l.may() {
 				return false, v.leave(c) // the others in another visit
 			}
+			done := l.piece()
 			err = errors.Join(err, v.run(try(m.unloader(), m.handle)))
 			m.handle = 0
+			done()
+			l.works()
 		}
+		if !l.may() {
+			return false, errors.Join(err, v.leave(c))
+		}
+		defer l.piece()()
 		c.mem.open(v)
 		err = errors.Join(err, c.session.Keep(true), c.mem.close())
 		if c.shared > 0 {

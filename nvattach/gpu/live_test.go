@@ -36,6 +36,7 @@ import (
 // running is a program that launches kernels while it is attached to.
 type running struct {
 	t    *testing.T
+	hold time.Duration // gpu.Options.Hold
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Reader
@@ -117,7 +118,7 @@ func (r *running) attachObject(name string, enough func(tr *gpu.Tracer, kernels 
 	v := new(visited)
 	var mu sync.Mutex
 	tr := gpu.New(&gpu.Options{
-		Session: ses, JIT: &jit.Options{Cache: "off"}, Running: true, KeepEvery: time.Hour,
+		Session: ses, JIT: &jit.Options{Cache: "off"}, Running: true, Hold: r.hold, KeepEvery: time.Hour,
 		Report: func(text string) {
 			mu.Lock()
 			v.reports = append(v.reports, text)
@@ -213,6 +214,22 @@ func TestRunning(t *testing.T) {
 				t.Errorf("%d launches of %d had programs", with, all)
 			}
 		})
+	}
+}
+
+// TestRunningSlowly: where threads may hardly be held, programs get into kernels a piece at a time, and out again.
+func TestRunningSlowly(t *testing.T) {
+	for _, mode := range []string{"library", "threads"} {
+		r := startRunning(t, vectorAddPTX(t), mode)
+		r.hold = time.Nanosecond
+		v := r.attach(probed)
+		if len(v.kernels) != 1 || v.kernels[0].Images != 1 || len(v.reports) > 0 {
+			t.Fatalf("%+v\n%q\n%s", v.kernels, v.reports, v.shown)
+		}
+		if n := v.kernels[0].Launches - uint64(v.kernels[0].Unprobed); n == 0 || v.entries != n*8*128 {
+			t.Errorf("%d entries in %d launches\n%s", v.entries, n, v.shown)
+		}
+		r.end()
 	}
 }
 

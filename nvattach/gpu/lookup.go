@@ -7,12 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"nvtrace/fatbin"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 )
 
-// Machine code of many kernels is loaded as it is ([nvattach.Plan.ByKernel]). When the program looks one
+// Code of many kernels is loaded as it is ([nvattach.Plan.ByKernel]). When the program looks one
 // of them up, that kernel is loaded once more, alone and with programs, and the program is given the
 // handle of this one: what it launches, puts into graphs, asks for and sets is the kernel with programs.
 // When it unloads the module, what was loaded for it is unloaded, too.
@@ -210,6 +211,9 @@ func (l *later) load(v *visit, name string) (k uint64, err error) {
 			tr.o.Session.Unprobed(name, err.Error())
 		}
 	}()
+	compiling := tr.progress(slowAfter, fmt.Sprintf("process %d waits for %s", l.p.pid, fatbin.Demangle(name)))
+	defer compiling.end()
+	compiling.add(1, 0)
 	code, err := l.alone(name)
 	if err != nil {
 		return 0, err
@@ -218,6 +222,7 @@ func (l *later) load(v *visit, name string) (k uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	compiling.end()
 	tr.count(func(s *Stats) {
 		s.Images++
 		s.Rewriting += time.Since(began)

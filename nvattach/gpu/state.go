@@ -70,6 +70,9 @@ type Options struct {
 	MachineCode MachineCode
 	// Running: programs that run already are attached to, and Live is called.
 	Running bool
+	// Hold bounds how long threads of programs that run already are held for programs to be put in, or taken out: so
+	// long of any 200 ms; 0: DefaultHold.
+	Hold time.Duration
 	// Refuse is told, once, of an image that the session refuses: the program is to
 	// be ended before it can go on. It may be called from any goroutine.
 	Refuse func(err error)
@@ -84,6 +87,9 @@ type Options struct {
 	KeepEvery time.Duration
 	Logger    *slog.Logger // nil discards
 }
+
+// DefaultHold is a tenth of a program's time.
+const DefaultHold = 20 * time.Millisecond
 
 // MachineCode says into which machine code programs are put.
 type MachineCode uint8
@@ -291,6 +297,7 @@ type context struct {
 	// sharedAt and shared are address and size of the host's maps that its kernels reach.
 	sharedAt, shared uint64
 
+	clocked  bool // clocks were compared before a copy was loaded, see live
 	clocksMu sync.Mutex
 	clocks   clocks // guarded by clocksMu
 
@@ -421,6 +428,11 @@ type live struct {
 	leaving bool                // copies are to be unloaded
 	marks   map[*context]uint64 // events behind the last launch of copies
 	left    chan struct{}       // closed when nothing of ours is there any more
+	pace    pace
+	making  int // copies that are being compiled, which compiling tells of
+
+	compiling *progress
+	worked    time.Time // when something was unloaded, or leaving began
 
 	// Of the tracing thread.
 	armed    []*ptrace.Breakpoint

@@ -16,7 +16,7 @@ var RunGroups = []flagGroup{
 		"o", "format", "tables", "run", "rank", "prom", "rotate", "flight", "hang", "quiet-success", "baseline", "overflow", "buffer", "delay", "duration", "start-on", "ranks", "p", "all-gpu-processes", "modules", "modules-limit", "modules-watch", "interpose", "counts", "munmap", "fast", "seccomp", "orphans", "on-tracer-death",
 	}},
 	{"Probes", []string{
-		"attach", "clang-flags", "script", "tool", "param", "kernel", "prog", "at", "set", "map", "map-pin", "maps", "interval", "v", "verify", "require", "machine-code", "untested-arch", "strict", "fuel", "map-threads", "allow-exit",
+		"attach", "clang-flags", "script", "tool", "param", "kernel", "prog", "at", "set", "map", "map-pin", "maps", "interval", "hold", "v", "verify", "require", "machine-code", "untested-arch", "strict", "fuel", "map-threads", "allow-exit",
 	}},
 	{"Simulator", []string{"sim", "no-sim", "sim-gpus", "sim-memory", "sim-timeout", "sim-probes"}},
 }

@@ -34,7 +34,7 @@ type attachFlags struct {
 	scripts                    probe.ScriptFlags
 	settings                   cli.StringList // of maps: name[key]=value, or how they are shown
 	vars                       cli.StringList
-	interval                   time.Duration
+	interval, hold             time.Duration
 	fuel                       uint
 	strict                     bool
 	threads                    uint64
@@ -74,6 +74,7 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 		return nil
 	})
 	fs.DurationVar(&f.interval, "interval", 0, "show maps every `TIME` (1s), not at the end only; with --format=parquet: how long a part is")
+	fs.DurationVar(&f.hold, "hold", gpu.DefaultHold, "with -p: hold a thread for no more than `TIME` of any 200ms to put probes into kernels, or take them out (a piece of work that takes longer is not cut)")
 	fs.BoolVar(&f.strict, "strict", false, "refuse probes that need checks at run time, or change a map's value in a way that loses other threads' changes")
 	fs.UintVar(&f.fuel, "fuel", 0, "instructions that one run of a probe may execute, `N` (0: a million, as in Linux)")
 	fs.Uint64Var(&f.threads, "map-threads", 0, "threads of a grid that per-thread maps have values for, `N` (0: 1048576)")

@@ -31,6 +31,8 @@ func idleAttach(fs *flag.FlagSet, dry, direct bool) (err error) {
 			err = fmt.Errorf("--%s wants --run", name)
 		case name == "v":
 			err = errors.New("-v wants a program: nvtrace -v --attach probe.o -- command [args]")
+		case name == "hold":
+			err = errors.New("--hold wants a process: nvtrace --hold 20ms --attach probe.o -p PID")
 		case name == "interval" || name == "verify":
 			err = fmt.Errorf("--%s wants a program: nvtrace --%s --attach probe.o -- command [args]", name, name)
 		case name == "dry-run" && direct:

@@ -106,6 +106,9 @@ func NewFlags(e *cli.Env) *runFlags {
 	return f
 }
 
+// maxHold is the time of which threads may be held for --hold.
+const maxHold = 200 * time.Millisecond
+
 // idle refuses flags that say something about probes, or about a simulated GPU,
 // where there are none.
 func (f *runFlags) idle() (err error) {
@@ -115,6 +118,10 @@ func (f *runFlags) idle() (err error) {
 	f.Set.Visit(func(fl *flag.Flag) {
 		switch {
 		case f.gpuTimes == timesByProbe && (fl.Name == "machine-code" || fl.Name == "untested-arch"): // these are for that, too
+		case fl.Name == "hold" && f.pid() == 0:
+			err = errors.New("--hold is for a program that runs already: -p PID")
+		case fl.Name == "hold" && (f.attach.hold <= 0 || f.attach.hold > maxHold):
+			err = fmt.Errorf("--hold %s: want more than 0, and 200ms at most, which is no bound", f.attach.hold)
 		case fl.Name == "interval" && (f.stat.Given || f.format != ""):
 		case probes.Lookup(fl.Name) != nil && fl.Name != "script" && fl.Name != "tool" && !f.attach.any():
 			err = fmt.Errorf("--%s wants probes in kernels: --attach, or a program such as -e 'kernel:* { … }'", fl.Name)

@@ -344,7 +344,7 @@ func (s *tracing) startGPU() {
 	s.gpu = gpu.New(&gpu.Options{
 		Session: s.probes, Logger: s.opts.Logger, MachineCode: s.f.attach.machineCode(),
 		Report: func(text string) { s.e.Notice("probes: %s", text) },
-		Refuse: s.refuse, Ending: s.ending, Running: s.f.pid() != 0,
+		Refuse: s.refuse, Ending: s.ending, Running: s.f.pid() != 0, Hold: s.f.attach.hold,
 	}, record.ExtensionClass)
 	if s.live() {
 		s.opts.Ptrace.Leave = s.gpu.Leave
