@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
-"""What recording and probes cost the steps of a training. Needs a GPU and torch.
+"""What recording and probes cost the steps of programs of several kinds. Needs a GPU and torch, or CuPy.
 
 Usage: bench/steps.py MODEL [--nvtrace PATH ...] [--ways NAME,...] [--seconds N] [--rounds N]
 
-MODEL is resnet (ResNet-50, 16 images of 160 by 160) or gpt (12 layers of 768, 4 times 512 tokens). Runs are in turns: alone,
-alone once more, and in each of the other ways (api, count, entry, block, kind, profiler) under each nvtrace. A line for each: shortest and median step as a multiple of the
-time alone, with the range over the rounds. Losses and what probes count have to be the same in all runs.
+MODEL is a training: resnet (ResNet-50, 16 images of 160 by 160) or gpt (12 layers of 768, 4 times 512 tokens); an inference
+loop: infer (that transformer, of one time 64 tokens, 5 times a step) or infer-graph (the same in a CUDA graph); or cupy, a
+loop of short kernels of CuPy. Runs are in turns: alone, alone once more, and in each of the other ways (api, count, entry,
+block, kind, profiler) under each nvtrace. A line for each: shortest and median step as a multiple of the time alone, with
+the range over the rounds. Results and what probes count have to be the same in all runs.
+
+The way attach is another one: nvtrace -p attaches a counter to the running program and detaches from it, twice. Its line
+says how long the longest step was before, in the second of attaching and in that of detaching.
 """
 import argparse
 import concurrent.futures
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -78,27 +84,131 @@ def gpt():
     return Model(), x, x.roll(-1, 1), lambda out, y: nn.functional.cross_entropy(out.view(-1, 50304), y.view(-1))
 
 
-def train(name, profiled):
-    import contextlib
+def training(build):
+    """A step of a training, which returns the loss."""
     import torch
-    from torch import profiler
     torch.manual_seed(1)
-    model, x, y, loss_of = {"resnet": resnet, "gpt": gpt}[name]()
+    model, x, y, loss_of = build()
     model, x, y = model.cuda(), x.cuda(), y.cuda()
     optimizer = torch.optim.SGD(model.parameters(), 0.001, 0.9)
-    times = []
-    kinds = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
-    with profiler.profile(activities=kinds) if profiled else contextlib.nullcontext():
-        for _ in range(STEPS):
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = loss_of(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+        return loss
+    return step
+
+
+def inference(graph):
+    """A step of an inference loop, which returns a sum of what the model says."""
+    import torch
+    torch.manual_seed(1)
+    model, x, _, _ = gpt()
+    model, x = model.cuda().bfloat16().eval(), x[:1, :64].cuda()
+    model.places = torch.nn.Parameter(model.places[:64])
+    model.mask = model.mask[:64, :64].bfloat16()
+
+    @torch.no_grad()
+    def forward():
+        return model(x).float().sum()
+
+    if graph:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                forward()
+        torch.cuda.synchronize()
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            out = forward()
+
+    def step():
+        for _ in range(5):
+            if graph:
+                captured.replay()
+                got = out
+            else:
+                got = forward()
+        torch.cuda.synchronize()
+        return got
+    return step
+
+
+def short():
+    """A step of 1,000 short kernels of CuPy, which returns a sum."""
+    import cupy
+    x, y = cupy.arange(65536, dtype=cupy.float32), cupy.ones(65536, dtype=cupy.float32)
+
+    def step():
+        z = x
+        for _ in range(250):
+            z = cupy.sqrt(z * y + x) - y
+        total = z.sum()
+        cupy.cuda.Device().synchronize()
+        return total
+    return step
+
+
+MODELS = {
+    "resnet": lambda: training(resnet), "gpt": lambda: training(gpt),
+    "infer": lambda: inference(False), "infer-graph": lambda: inference(True), "cupy": short,
+}
+
+
+def train(name, profiled, lasting):
+    import contextlib
+    step = MODELS[name]()
+    times, at, begin = [], [], time.perf_counter()
+    context = contextlib.nullcontext()
+    if profiled:
+        from torch import profiler
+        context = profiler.profile(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA])
+    with context:
+        while len(times) < STEPS or time.perf_counter() < begin + lasting:
             start = time.perf_counter()
-            with torch.autocast("cuda", torch.bfloat16):
-                loss = loss_of(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            torch.cuda.synchronize()
+            got = step()
             times.append(time.perf_counter() - start)
-    print(json.dumps({"times": times[FIRST:], "loss": loss.item()}))
+            at.append(start)
+            if lasting and len(times) == FIRST:
+                print("ready", flush=True)
+    print(json.dumps({"times": times[FIRST:], "loss": float(got), "at": at[FIRST:] if lasting else []}))
+
+
+def attach(model, nvtrace, cache):
+    """Attaches to a program that runs, twice, and says how long its steps were."""
+    command = [sys.executable, os.path.abspath(__file__), model, "--train", "--lasting", "17"]
+    app = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=dict(os.environ, XDG_CACHE_HOME=cache))
+    while app.stdout.readline() not in ("ready\n", ""):
+        pass
+    time.sleep(2)
+    begins, ends, said = [], [], []
+    for _ in range(2):
+        begins.append(time.perf_counter())
+        p = subprocess.Popen([nvtrace, "-v", *WAYS["entry"], "-p", str(app.pid)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, env=dict(os.environ, XDG_CACHE_HOME=cache, NVTRACE_DEBUG="1"))
+        time.sleep(5)
+        ends.append(time.perf_counter())
+        p.send_signal(signal.SIGINT)
+        text = p.communicate(timeout=30)[0]
+        ends.append(time.perf_counter())
+        said.append(text)
+        time.sleep(0.5)
+    rest = app.communicate(timeout=60)[0]
+    got = json.loads(next(line for line in rest.splitlines() if line.startswith('{"times"')))
+    steps = list(zip(got["at"], got["times"]))
+
+    def longest(begin, end):
+        return 1e3 * max((took for at, took in steps if at + took > begin and at < end), default=float("nan"))
+    for i in range(2):
+        probed = [line for line in said[i].splitlines() if line.startswith("probed ") and "launched kernels" in line]
+        print(f"attach {os.path.basename(nvtrace)}, time {i + 1}: longest step before {longest(0, begins[i] if i == 0 else begins[0]):.2f} ms, "
+              f"attaching {longest(begins[i], ends[2 * i]):.2f} ms, detaching {longest(ends[2 * i], ends[2 * i + 1] + 0.2):.2f} ms; "
+              f"{ends[2 * i + 1] - ends[2 * i]:.2f} s to detach; {probed or said[i].splitlines()[-3:]}", flush=True)
+    return said
 
 
 def run(model, nvtrace, probe, cache):
@@ -121,19 +231,31 @@ def run(model, nvtrace, probe, cache):
 
 def main():
     a = argparse.ArgumentParser()
-    a.add_argument("model", choices=["resnet", "gpt"])
+    a.add_argument("model", choices=MODELS)
     a.add_argument("--train", action="store_true")
     a.add_argument("--profiler", action="store_true")
+    a.add_argument("--lasting", type=float, default=0, help=argparse.SUPPRESS)
+    a.add_argument("--out", help="folder for what nvtrace -p says")
     a.add_argument("--ways", default=",".join(PROBES))
     a.add_argument("--nvtrace", action="append", default=[])
     a.add_argument("--seconds", type=float, default=1e9)
     a.add_argument("--rounds", type=int, default=8)
     a = a.parse_args()
     if a.train:
-        return train(a.model, a.profiler)
+        return train(a.model, a.profiler, a.lasting)
     end = time.time() + a.seconds
     ways = [("alone", None, None), ("alone2", None, None)]
     names = a.ways.split(",")
+    if "attach" in names:
+        names.remove("attach")
+        for nvtrace in a.nvtrace:
+            with tempfile.TemporaryDirectory() as cache:
+                for i, text in enumerate(attach(a.model, nvtrace, cache)):
+                    if a.out:
+                        with open(os.path.join(a.out, f"attach-{a.model}-{os.path.basename(nvtrace)}-{i}.txt"), "w") as f:
+                            f.write(text)
+        if not names:
+            return None
     ways += [(f"{probe} {os.path.basename(n)}", n, probe) for probe in names if probe != PROFILER for n in a.nvtrace]
     ways += [(PROFILER, None, PROFILER)] * (PROFILER in names)
     with tempfile.TemporaryDirectory() as cache:
@@ -164,7 +286,7 @@ def main():
                 list_ = sorted(p[i] for p in pairs)
                 text.append(f"{what} {statistics.median(list_):.3f}x ({list_[0]:.3f} to {list_[-1]:.3f})")
             print(f"{name:24} " + ", ".join(text))
-        print("losses:", {k: sorted(set(v)) for k, v in losses.items()})
+        print("results:", {k: sorted(set(v)) for k, v in losses.items()})
         for probe, different in counts.items():
             print(f"{probe}: {len(different)} different results")
             for text, names in list(different.items())[:4]:
