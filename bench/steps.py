@@ -188,14 +188,16 @@ def attach(model, nvtrace, cache):
     begins, ends, said = [], [], []
     for _ in range(2):
         begins.append(time.perf_counter())
-        p = subprocess.Popen([nvtrace, "-v", *WAYS["entry"], "-p", str(app.pid)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True, env=dict(os.environ, XDG_CACHE_HOME=cache, NVTRACE_DEBUG="1"))
-        time.sleep(5)
-        ends.append(time.perf_counter())
-        p.send_signal(signal.SIGINT)
-        text = p.communicate(timeout=30)[0]
-        ends.append(time.perf_counter())
-        said.append(text)
+        with tempfile.TemporaryFile("w+", errors="replace") as out:
+            p = subprocess.Popen([nvtrace, "-v", *WAYS["entry"], "-p", str(app.pid)], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                 env=dict(os.environ, XDG_CACHE_HOME=cache, NVTRACE_DEBUG="1"))
+            time.sleep(5)
+            ends.append(time.perf_counter())
+            p.send_signal(signal.SIGINT)
+            p.wait(30)
+            ends.append(time.perf_counter())
+            out.seek(0)
+            said.append(out.read())
         time.sleep(0.5)
     rest = app.communicate(timeout=60)[0]
     got = json.loads(next(line for line in rest.splitlines() if line.startswith('{"times"')))
