@@ -1,22 +1,8 @@
 package gpu
 
-import (
-	"time"
-
-	"nvtrace/nvattach/session"
-)
+import "time"
 
 func init() { gateTime = time.Minute }
-
-// TextLater has the kernels of all images get their programs when they are looked up, until the
-// function that it returns is called: the simulated GPU runs no machine code.
-func TextLater() (undo func()) {
-	was := codeLater
-	codeLater = func(_ *session.Context, image []byte, _ *session.RewriteOptions) (func(string) ([]byte, error), int) {
-		return func(string) ([]byte, error) { return image, nil }, len(image)
-	}
-	return func() { codeLater = was }
-}
 
 // Redirected returns how many programs are attached to, and how many of their launches have
 // gone on with copies. It must not be called when their memory is closed.

@@ -42,9 +42,6 @@ const lazyLoading = 2
 // laterLoaders are the functions whose images can be left for later.
 var laterLoaders = []string{"cuLibraryLoadData", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary"}
 
-// codeLater finds the code whose kernels can get their programs when they are looked up. Tests have other code.
-var codeLater = (*session.Context).ByKernel
-
 // leave has an image that a thread is about to load loaded as it is, if its kernels can get their programs
 // when they are looked up; false if not.
 func (tr *Tracer) leave(th *thread, im *capture.Captured, c *context, o *session.RewriteOptions) bool {
@@ -58,7 +55,7 @@ func (tr *Tracer) leave(th *thread, im *capture.Captured, c *context, o *session
 	p.known.Unlock()
 	size := 0
 	if alone == nil && !full {
-		alone, size = codeLater(c.session, im.Data, o)
+		alone, size = c.session.ByKernel(im.Data, o)
 	}
 	if alone == nil {
 		return false

@@ -6,14 +6,12 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/api"
-	"nvtrace/nvattach/gpu"
 )
 
 // TestLater: kernels that get their programs when they are looked up have them, however a program
 // finds them, and what was loaded for them goes with their modules.
 func TestLater(t *testing.T) {
 	prog := buildFrom(t, "later")
-	defer gpu.TextLater()()
 	names := &launchedNames{tracker: api.NewTracker(), of: make(map[string]int)}
 	r := run(t, &setup{objects: []string{"example_count"}, later: true, required: true, names: names}, prog)
 	text, ok := strings.CutPrefix(strings.TrimSpace(r.stdout), "PASSED ")

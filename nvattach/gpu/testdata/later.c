@@ -3,7 +3,7 @@
 #include "../../sim/testdata/driver.h"
 #include <unistd.h>
 
-enum { KERNELS = 7 };
+enum { KERNELS = 8 };
 static char text[1 << 14];
 static CUdeviceptr out;
 static int launched;
