@@ -13,6 +13,8 @@ import (
 // A key of a hash that is known where a program is put, @[kind] or @[kernel] say, needs no search there: what is
 // counted under it has a place of its own beside the hash, on each multiprocessor, of which the program knows
 // the address. Reading joins the places to their keys. That is for hashes whose values are only added to.
+//
+// Where a part of the key is small, the lane say, there are places for all that it can be, one behind the other.
 
 // mostKeyPlaces is how many such places a hash has; further keys are searched for.
 const mostKeyPlaces = 8192
@@ -30,7 +32,7 @@ type placeKeys struct {
 // A keyList has a key for each place that was taken; nil while it is not known yet.
 type keyList struct {
 	keys  [][]byte
-	index map[string]int
+	index map[string]int // by a key, or several that go together
 }
 
 func (p *placeKeys) list(d *object.MapDef) *keyList {
@@ -59,27 +61,29 @@ func (p *placeKeys) take(d *object.MapDef, n int) (first int, ok bool) {
 	return first, true
 }
 
-// set says what the key of a place is that was taken.
-func (p *placeKeys) set(d *object.MapDef, i int, key []byte) {
+// set says what the keys are of a place that was taken, and of those behind it.
+func (p *placeKeys) set(d *object.MapDef, i int, keys [][]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.list(d)
-	l.keys[i] = key
-	if _, has := l.index[string(key)]; !has {
-		l.index[string(key)] = i
+	copy(l.keys[i:], keys)
+	name := string(slices.Concat(keys...))
+	if _, has := l.index[name]; !has {
+		l.index[name] = i
 	}
 }
 
-// find returns the place of a key, which it takes if there is none.
-func (p *placeKeys) find(d *object.MapDef, key []byte) (i int, ok bool) {
+// find returns the place of the first of some keys, of which the others are behind it, and takes places if there are none.
+func (p *placeKeys) find(d *object.MapDef, keys [][]byte) (i int, ok bool) {
+	name := string(slices.Concat(keys...))
 	p.mu.Lock()
-	i, ok = p.list(d).index[string(key)]
+	i, ok = p.list(d).index[name]
 	p.mu.Unlock()
 	if ok {
 		return i, true
 	}
-	if i, ok = p.take(d, 1); ok {
-		p.set(d, i, key)
+	if i, ok = p.take(d, len(keys)); ok {
+		p.set(d, i, keys)
 	}
 	return i, ok
 }
@@ -112,7 +116,7 @@ const mostCallsTried = 16
 func place(u *proof.Unit, p *Plan, q *proof.Program, maps []bpf.Map, joined []bool, verify func(prog *object.Program, slots func(*bpf.CallInfo) bool) (*proof.Program, error)) *proof.Program {
 	var calls []int
 	for _, s := range q.Report.Slots {
-		if p.canPlace(u.Defs[s.Map], maps[s.Map].System || joined[s.Map]) {
+		if d := u.Defs[s.Map]; s.Slots() <= keyRoom(d) && p.canPlace(d, maps[s.Map].System || joined[s.Map]) {
 			calls = append(calls, s.Insn)
 		}
 	}

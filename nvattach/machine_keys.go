@@ -74,10 +74,11 @@ func (m *machine) reserveKeys(q *proof.Program) (*kernelKeys, bool) {
 		if keys.room[k] = len(spots); !q.Numbers(s) {
 			different := make(map[string]bool)
 			for _, at := range spots {
-				different[string(m.keyAt(q, k, at))] = true
+				different[nameOf(m.keysOf(q, k, at.place()))] = true
 			}
 			keys.room[k] = len(different)
 		}
+		keys.room[k] *= s.Slots()
 		first, ok := m.r.p.keys.take(q.Unit.Defs[s.Map], keys.room[k])
 		if !ok {
 			return nil, false
@@ -87,12 +88,16 @@ func (m *machine) reserveKeys(q *proof.Program) (*kernelKeys, bool) {
 	return keys, true
 }
 
-// keyAt returns the key of a use at a spot, with 0 for the number of the place.
-func (m *machine) keyAt(q *proof.Program, k int, s spot) []byte {
-	return m.keyOf(q, k, &proof.Place{Insn: uint32(s.insn), Block: uint32(s.block), Insns: uint32(s.insns)})
+// place is the place of a spot, with 0 for its number.
+func (s *spot) place() *proof.Place {
+	return &proof.Place{Insn: uint32(s.insn), Block: uint32(s.block), Insns: uint32(s.insns)}
 }
 
-func (m *machine) keyOf(q *proof.Program, k int, at *proof.Place) []byte {
+// nameOf is a name for keys that go together.
+func nameOf(keys [][]byte) string { return string(slices.Concat(keys...)) }
+
+// keysOf returns the keys of a use at a place, one for each of its slots.
+func (m *machine) keysOf(q *proof.Program, k int, at *proof.Place) [][]byte {
 	var access sass.Access
 	guarded := false
 	if kind := q.Point.Kind; kind != object.KindEntry && kind != object.KindExit {
@@ -101,7 +106,7 @@ func (m *machine) keyOf(q *proof.Program, k int, at *proof.Place) []byte {
 		_, _, guarded = in.Guard()
 		guarded = guarded && kind != object.KindBlock
 	}
-	return q.Key(&q.Report.Slots[k], func(id int) uint64 { return uint64(fieldIn(at, id, access, guarded)) })
+	return q.Keys(&q.Report.Slots[k], func(id int) uint64 { return uint64(fieldIn(at, id, access, guarded)) })
 }
 
 // fieldIn returns a field that is a number at a place in machine code, as bodies get it.
@@ -120,14 +125,14 @@ func fieldIn(at *proof.Place, id int, access sass.Access, guarded bool) uint32 {
 	return 0 // a line or file, which machine code is not asked for
 }
 
-// slotAt returns the place of a key.
-func (m *machine) slotAt(q *proof.Program, keys *kernelKeys, k int, key []byte) int {
-	i, has := keys.index[k][string(key)]
+// slotAt returns the place of keys that go together.
+func (m *machine) slotAt(q *proof.Program, keys *kernelKeys, k int, of [][]byte) int {
+	i, has := keys.index[k][nameOf(of)]
 	if !has {
 		i = keys.first[k] + keys.taken[k]
-		keys.taken[k]++
-		keys.index[k][string(key)] = i
-		m.r.p.keys.set(q.Unit.Defs[q.Report.Slots[k].Map], i, key)
+		keys.taken[k] += len(of)
+		keys.index[k][nameOf(of)] = i
+		m.r.p.keys.set(q.Unit.Defs[q.Report.Slots[k].Map], i, of)
 	}
 	return i
 }
@@ -139,7 +144,7 @@ func (m *machine) keysAt(q *proof.Program, keys *kernelKeys, s spot) []int {
 	}
 	list := make([]int, len(q.Report.Slots))
 	for k := range list {
-		list[k] = m.slotAt(q, keys, k, m.keyAt(q, k, s))
+		list[k] = m.slotAt(q, keys, k, m.keysOf(q, k, s.place()))
 	}
 	return list
 }
@@ -149,11 +154,11 @@ func (m *machine) takeKeys(q *proof.Program, keys *kernelKeys, at *proof.Place, 
 	list := make([]int, len(q.Report.Slots))
 	for k := range list {
 		if !q.Numbers(&q.Report.Slots[k]) {
-			list[k] = m.slotAt(q, keys, k, m.keyOf(q, k, at))
+			list[k] = m.slotAt(q, keys, k, m.keysOf(q, k, at))
 			continue
 		}
 		list[k] = keys.first[k] + keys.taken[k]
-		keys.taken[k]++
+		keys.taken[k] += q.Report.Slots[k].Slots()
 		keys.named = append(keys.named, namedKey{q: q, use: k, slot: list[k], at: at})
 	}
 	return list
@@ -166,7 +171,8 @@ func (k *kernelKeys) giveBack() {
 	}
 	last := k.named[len(k.named)-1].at
 	for len(k.named) > 0 && k.named[len(k.named)-1].at == last {
-		k.taken[k.named[len(k.named)-1].use]--
+		n := k.named[len(k.named)-1]
+		k.taken[n.use] -= n.q.Report.Slots[n.use].Slots()
 		k.named = k.named[:len(k.named)-1]
 	}
 }
@@ -181,7 +187,7 @@ func (m *machine) nameKeys() {
 		for _, n := range keys.named {
 			at := *n.at
 			at.Number += m.weaver.Base
-			m.r.p.keys.set(q.Unit.Defs[q.Report.Slots[n.use].Map], n.slot, m.keyOf(q, n.use, &at))
+			m.r.p.keys.set(q.Unit.Defs[q.Report.Slots[n.use].Map], n.slot, m.keysOf(q, n.use, &at))
 		}
 	}
 }

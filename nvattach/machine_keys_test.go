@@ -43,6 +43,14 @@ func keysOf(p *Plan) (list []uint64) {
 	return list
 }
 
+// upTo are the numbers below n.
+func upTo(n uint64) (list []uint64) {
+	for i := range n {
+		list = append(list, i)
+	}
+	return list
+}
+
 // TestMachineKeys: in machine code, too, what is counted under keys that are known has places, one for each key and kernel, and
 // threads count in registers of theirs. What was kept is for the same places.
 func TestMachineKeys(t *testing.T) {
@@ -58,6 +66,7 @@ func TestMachineKeys(t *testing.T) {
 		adds    []string // in the kernel with registers to spare
 	}{
 		{"cuda.mem/*", object.KindMem, "kind", []uint64{1, 1, 2}, []string{"1", "1 guarded", "1 guarded", "1 guarded", "2"}},
+		{"cuda.mem/*", object.KindMem, "lane", append(upTo(32), upTo(32)...), nil},
 		{"cuda.mem/own", object.KindMem, "site", []uint64{1, 2, 3, 4, 5, 6}, nil},
 		{"cuda.entry/*", object.KindEntry, "site", []uint64{1, 2}, nil},
 	} {
@@ -73,7 +82,7 @@ func TestMachineKeys(t *testing.T) {
 			if err != nil || len(r.Unprobed) > 0 {
 				t.Fatal(err, r.Unprobed)
 			}
-			if keys := keysOf(plan); len(keys) < len(tt.keys) || tt.field != "kind" && len(keys) != len(plan.Sites()) || tt.field == "kind" && !slices.Equal(keys, tt.keys) {
+			if keys := keysOf(plan); len(keys) < len(tt.keys) || tt.field == "site" && len(keys) != len(plan.Sites()) || tt.field != "site" && !slices.Equal(keys, slices.Sorted(slices.Values(tt.keys))) {
 				t.Errorf("%s by %s, kept %v: keys %v, want %v; %d places", tt.section, tt.field, again, keys, tt.keys, len(plan.Sites()))
 			}
 			images = append(images, r.Image)

@@ -105,7 +105,7 @@ func (r *rewriting) stored(parts []string) ([]byte, bool) {
 		}
 		for k, key := range keys {
 			if key != nil {
-				r.p.keys.set(placed[i], first+k, key)
+				r.p.keys.set(placed[i], first+k, [][]byte{key})
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func (g *weaving) takeSlots(q *proof.Program, at *proof.Place) bool {
 	at.Slots = at.Slots[:0]
 	for k := range q.Report.Slots {
 		s := &q.Report.Slots[k]
-		i, ok := g.p.keys.find(q.Unit.Defs[s.Map], q.Key(s, at.NumberOf))
+		i, ok := g.p.keys.find(q.Unit.Defs[s.Map], q.Keys(s, at.NumberOf))
 		if !ok {
 			return false
 		}

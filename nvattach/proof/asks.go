@@ -171,9 +171,13 @@ func (q *Program) PlacedMaps() (list []*object.MapDef) {
 	return list
 }
 
+// mostSMs is how many multiprocessors a GPU has at most whose numbers, which may have gaps, are less than bpf.MostSlots.
+const mostSMs = 192
+
 // HasPlaces reports whether some maps have the places that a program wants.
 func (q *Program) HasPlaces(maps *mapmem.Maps) bool {
-	return q.Plain != nil && !slices.ContainsFunc(q.PlacedMaps(), func(d *object.MapDef) bool {
+	small := func(s bpf.SlotUse) bool { return s.Slots() > 1 }
+	return q.Plain != nil && (maps.SMs <= mostSMs || !slices.ContainsFunc(q.Report.Slots, small)) && !slices.ContainsFunc(q.PlacedMaps(), func(d *object.MapDef) bool {
 		x := maps.Of(d)
 		return x == nil || x.KeyPlaces == 0
 	})
@@ -182,7 +186,7 @@ func (q *Program) HasPlaces(maps *mapmem.Maps) bool {
 // Numbers reports whether a key has the place's number in it.
 func (q *Program) Numbers(s *bpf.SlotUse) bool {
 	return slices.ContainsFunc(s.Key, func(k bpf.KeyPart) bool {
-		if k.Field < 0 {
+		if k.Field < 0 || k.Below > 0 {
 			return false
 		}
 		id := q.Fields[k.Field]
@@ -190,15 +194,19 @@ func (q *Program) Numbers(s *bpf.SlotUse) bool {
 	})
 }
 
-// Key returns the key of a use at a place, of whose fields value knows those that are numbers there.
-func (q *Program) Key(s *bpf.SlotUse, value func(id int) uint64) []byte {
-	return s.Of(func(field int) uint64 {
-		id := q.Fields[field]
-		if id >= FieldPair {
-			return value((id-FieldPair)/FieldPair) | value((id-FieldPair)%FieldPair)<<32
-		}
-		return value(id)
-	})
+// Keys returns the keys of a use at a place, one for each slot, of whose fields value knows those that are numbers there.
+func (q *Program) Keys(s *bpf.SlotUse, value func(id int) uint64) [][]byte {
+	keys := make([][]byte, s.Slots())
+	for i := range keys {
+		keys[i] = s.Of(i, func(field int) uint64 {
+			id := q.Fields[field]
+			if id >= FieldPair {
+				return value((id-FieldPair)/FieldPair) | value((id-FieldPair)%FieldPair)<<32
+			}
+			return value(id)
+		})
+	}
+	return keys
 }
 
 // SlotMap returns the map of parameter number i of BodySlot.

@@ -122,7 +122,7 @@ func ContextOf(k object.Kind, text int) (*bpf.Context, []int) {
 	off := 0
 	for _, m := range members(k) {
 		off = (off + m.size - 1) / m.size * m.size
-		ctx.Fields = append(ctx.Fields, bpf.Field{Name: m.name, Offset: off, Size: m.size, Uniform: uniform(m.id), Clock: m.id == FieldTime || m.id == FieldClock, Placed: knownAt(m.id), Alike: alike(m.id)})
+		ctx.Fields = append(ctx.Fields, bpf.Field{Name: m.name, Offset: off, Size: m.size, Uniform: uniform(m.id), Clock: m.id == FieldTime || m.id == FieldClock, Placed: knownAt(m.id), Below: below(m.id), Alike: alike(m.id)})
 		ids = append(ids, m.id)
 		off += m.size
 	}
@@ -135,6 +135,19 @@ func ContextOf(k object.Kind, text int) (*bpf.Context, []int) {
 		}
 	}
 	return ctx, ids
+}
+
+// below returns what a field is less than, if that is little.
+func below(id int) int {
+	switch id {
+	case FieldLane:
+		return 32
+	case FieldWarp: // PTX ISA: of %nwarpid, which is 64 on all GPUs
+		return 64
+	case FieldSM: // of those with few enough, see HasPlaces
+		return bpf.MostSlots
+	}
+	return 0
 }
 
 // ContextFields returns the fields of the context of a kind of point.

@@ -24,6 +24,12 @@ func TestPlacedKeys(t *testing.T) {
 		{`kernel:* /ctaid == 1/ { @[arg1] = count(); }`, 0, bpf.OfBlock},
 		{`kernel:* { if (nctaid > 2) { @[kernel] = count(); } else { @x = count(); } }`, 1, bpf.OfGrid},
 		{`kernel:* { @[tid % 2] = count(); @b = count(); }`, 0, bpf.OfThread},
+		{`kernel:* { @[laneid] = count(); }`, 1, bpf.OfThread},
+		{`kernel:* { @[laneid, kernel] = sum(tid); @b[3, laneid] = count(); }`, 1, bpf.OfThread},
+		{`kernel:* { @[laneid, tid & 1] = count(); @b[laneid / 4] = count(); @c[kernel, laneid >> 2] = count(); }`, 1, bpf.OfThread},
+		{`kernel:* { @[tid & 3] = count(); @b[tid & 5] = count(); @c[tid & 511] = count(); @d[ctaid & 255] = sum(5); }`, 2, bpf.OfThread},
+		{`mem:* { @[laneid, kind] = count(); @b[kind, addr & 7] = sum(size); @c[laneid] = avg(tid); }`, 2, bpf.OfThread},
+		{`mem:* { @[kind, (addr >> 2) & 31] = count(); @b["x", value & 1, kernel] = count(); }`, 2, bpf.OfThread},
 		{`kernel:* { @[kernel] = max(ctaid); @b[kernel] = avg(ctaid); }`, 1, bpf.OfBlock},
 		{`kernel:* { @[kernel] |= 1; @b[3] -= 2; }`, 1, bpf.OfGrid},
 		{`kernel:* { @[kernel] = sum(tid); @b[kernel] = avg(tid); }`, 1, bpf.OfThread},
@@ -98,6 +104,32 @@ func TestOnceAtExits(t *testing.T) {
 			if once != tt.once {
 				t.Errorf("%s, %s: one thread for all: %v, want %v", tt.name, text, once, tt.once)
 			}
+		}
+	}
+}
+
+// TestPlacedNumbers: the same of numbers that the host's interpreter does not have, against hashes.
+func TestPlacedNumbers(t *testing.T) {
+	for _, text := range []string{
+		`kernel:* { @[smid] = count(); @b[kernel, smid] = count(); }`,
+		`kernel:* { @[warpid] = count(); @b[3, warpid >> 1] = avg(tid); }`,
+		`mem:* { @[kind, smid] = count(); @b[smid & 1, kernel] = count(); }`,
+	} {
+		var shown [2]string
+		for i, config := range []string{"", "config = { max_map_keys = 1000 } "} {
+			p, err := Compile("-e", config+text)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			w := launch(t, p, nil)
+			tables, _ := w.tables(t, p)
+			shown[i] = shownOf(p.Show(tables, true))
+			if n := len(w.plan.Programs[0].Placed()); (n == 2) != (i == 0) {
+				t.Errorf("%s: %d keys have places", text, n)
+			}
+		}
+		if shown[0] != shown[1] || shown[0] == "" {
+			t.Errorf("%s\nby places:\n%s\nby a hash:\n%s", text, shown[0], shown[1])
 		}
 	}
 }

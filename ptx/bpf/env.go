@@ -67,6 +67,8 @@ type Field struct {
 	Clock bool
 	// Placed says that it is a number that is known where the program is put.
 	Placed bool
+	// Below, if it is not 0, says that it is less than that, which is MostSlots at most.
+	Below int
 	// Alike says which threads see the same at a site, wherever they are.
 	Alike Extent
 }

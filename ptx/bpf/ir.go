@@ -30,6 +30,7 @@ const (
 	aTextAddr                // address of the context's text
 	aLocal                   // address of the local memory of the stack at depth m
 	aSlot                    // the address that the site has for use v of Report.Slots, of map m
+	aBelow                   // of what a register holds, see slots: some number less than v
 	aOwn                     // the register with word v of the value of map m, which is Thread
 )
 

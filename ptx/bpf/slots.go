@@ -7,7 +7,8 @@ import (
 )
 
 // A SlotUse is a call of a helper with Slot whose key is known where the program is put: made of numbers, and
-// of fields of the context that are Placed.
+// of fields of the context that are Placed. One part may be known in the thread alone, if it is small: there is a slot
+// for each of its values then, one behind the other.
 type SlotUse struct {
 	Insn int // index of the instruction in Program.Insns
 	Map  int
@@ -19,14 +20,31 @@ type KeyPart struct {
 	Size   int // bytes
 	Field  int // index of the context's field, -1: it is Number
 	Number uint64
+	Below  int // 0, or: it is a number in the thread, less than that
 }
 
-// Of returns the key at a site, whose fields value gives.
-func (u *SlotUse) Of(value func(field int) uint64) []byte {
+// MostSlots is how many slots a use has at most.
+const MostSlots = 256
+
+// Slots is how many slots a use has.
+func (u *SlotUse) Slots() int {
+	for _, p := range u.Key {
+		if p.Below > 0 {
+			return p.Below
+		}
+	}
+	return 1
+}
+
+// Of returns the key of slot i of the use at a site, whose fields value gives.
+func (u *SlotUse) Of(i int, value func(field int) uint64) []byte {
 	var key []byte
 	for _, p := range u.Key {
 		n := p.Number
-		if p.Field >= 0 {
+		switch {
+		case p.Below > 0:
+			n = uint64(i)
+		case p.Field >= 0:
 			n = value(p.Field)
 		}
 		for range p.Size {
@@ -107,7 +125,7 @@ func (l *lowering) slots() {
 	}
 	for i := range spans {
 		for k := spans[i].from; k < spans[i].to; k++ {
-			if n := &l.nodes[k]; n.kind == nInst && n.args[0].kind == aSlot && !l.counts(spans, i, k) {
+			if n := &l.nodes[k]; n.kind == nInst && n.args[len(n.args)-1].kind == aSlot && !l.counts(spans, i, k) {
 				l.uncounted = true
 			}
 		}
@@ -139,34 +157,24 @@ func (l *lowering) counts(spans []span, i, k int) bool {
 	return false
 }
 
-// placed returns what a node puts into its register, if that is a number, or a field that is known at the site.
+// placed returns what a node puts into its register, if that is a number, a field that is known at the site, or small.
 func (l *lowering) placed(n *node, held map[reg]arg) (x arg, ok bool) {
 	if n.kind != nInst || n.guard != noReg || n.dst == noReg || len(n.args) == 0 {
 		return arg{}, false
 	}
-	switch x = n.args[0]; x.kind {
-	case aImm:
-	case aField:
-		if !l.a.env.Context.Fields[x.m].Placed {
-			return arg{}, false
-		}
-	case aReg:
-		if x, ok = held[x.r]; !ok {
-			return arg{}, false
-		}
-	default:
-		return arg{}, false
-	}
+	x, ok = l.placedArg(n.args[0], held)
 	bits := 64
 	switch n.op {
 	case "mov.b64":
-	case "shr.u64":
+	case "shr.u64", "shr.s64":
 		by := n.args[1]
 		switch {
-		case by.kind != aImm || by.v < 0 || by.v > 63:
+		case !ok || by.kind != aImm || by.v < 0 || by.v > 63 || n.op == "shr.s64" && x.kind != aBelow:
 			return arg{}, false
 		case x.kind == aImm:
 			return imm(uint64(x.v) >> by.v), true
+		case x.kind == aBelow:
+			return arg{kind: aBelow, v: (x.v-1)>>by.v + 1}, true
 		}
 		return imm(0), 8*l.a.env.Context.Fields[x.m].Size <= int(by.v)
 	case "cvt.u32.u64", "cvt.u64.u32":
@@ -184,20 +192,41 @@ func (l *lowering) placed(n *node, held map[reg]arg) (x arg, ok bool) {
 	default:
 		return arg{}, false
 	}
-	if bits == 64 {
+	switch {
+	case ok && (bits == 64 || x.kind == aField && 8*l.a.env.Context.Fields[x.m].Size <= bits || x.kind == aBelow && x.v <= 1<<min(bits, 62)):
 		return x, true
-	}
-	if x.kind == aImm {
+	case ok && x.kind == aImm:
 		x.v &= 1<<bits - 1
 		return x, true
+	case n.op == "and.b64" && 1<<min(bits, 62) <= MostSlots:
+		return arg{kind: aBelow, v: 1 << bits}, true
 	}
-	return x, 8*l.a.env.Context.Fields[x.m].Size <= bits
+	return arg{}, false
+}
+
+// placedArg returns what an operand is, if that is a number, a field that is known at the site, or small.
+func (l *lowering) placedArg(x arg, held map[reg]arg) (arg, bool) {
+	switch x.kind {
+	case aImm:
+		return x, true
+	case aField:
+		switch f := &l.a.env.Context.Fields[x.m]; {
+		case f.Placed:
+			return x, true
+		case f.Below > 0:
+			return arg{kind: aBelow, v: int64(f.Below)}, true
+		}
+	case aReg:
+		x, ok := held[x.r]
+		return x, ok
+	}
+	return arg{}, false
 }
 
 // slot notes a call, and replaces it if it is to be.
 func (l *lowering) slot(n *node, held map[reg]arg) {
 	info := &n.call.info
-	key := l.keyOf(n.call, held)
+	key, small := l.keyOf(n.call, held)
 	if key == nil {
 		return
 	}
@@ -209,12 +238,21 @@ func (l *lowering) slot(n *node, held map[reg]arg) {
 	if !l.a.env.Slots(info) {
 		return
 	}
-	*n = node{kind: nInst, op: "mov.b64", dst: n.dst, guard: noReg, args: []arg{{kind: aSlot, m: int32(info.Map), v: int64(len(l.report.Slots))}}}
+	at := arg{kind: aSlot, m: int32(info.Map), v: int64(len(l.report.Slots))}
+	*n = node{kind: nInst, op: "mov.b64", dst: n.dst, guard: noReg, args: []arg{at}}
+	if u.Slots() > 1 {
+		n.op, n.args = "mad.lo.u64", []arg{small.arg(), imm(l.a.env.Maps[info.Map].slotBytes()), at}
+	}
 	l.report.Slots = append(l.report.Slots, u)
 }
 
-// keyOf returns the parts of a call's key, nil where it is not known at the site.
-func (l *lowering) keyOf(c *callNode, held map[reg]arg) (key []KeyPart) {
+// slotBytes is how far the slots of values are from each other.
+func (m *Map) slotBytes() uint64 { return (uint64(m.ValueSize) + 7) &^ 7 }
+
+// keyOf returns the parts of a call's key, nil where it is not known at the site, and the register of the one that is known
+// in the thread.
+func (l *lowering) keyOf(c *callNode, held map[reg]arg) (key []KeyPart, small reg) {
+	small = noReg
 	for k := range c.args {
 		a := &c.args[k]
 		if a.spec == nil || a.spec.Kind != ArgKey || a.size == 0 {
@@ -225,29 +263,35 @@ func (l *lowering) keyOf(c *callNode, held map[reg]arg) (key []KeyPart) {
 				n := min(8, a.size-at)
 				key = append(key, KeyPart{Size: n, Field: -1, Number: little(a.bytes[at : at+n])})
 			}
-			return key
+			return key, small
 		}
 		if a.place.kind != kStack || !a.place.fixed {
-			return nil
+			return nil, small
 		}
 		at := a.place.off
 		for _, t := range l.layouts[a.place.depth].between(a.place.off, a.place.off+a.size) {
 			x, ok := held[t.reg]
 			if !ok || t.off != at || t.off+t.size > a.place.off+a.size {
-				return nil
+				return nil, small
 			}
 			p := KeyPart{Size: t.size, Field: -1, Number: uint64(x.v)}
-			if x.kind == aField {
+			switch x.kind {
+			case aField:
 				p.Field, p.Number = int(x.m), 0
+			case aBelow:
+				if small != noReg || t.reg.class != c64 {
+					return nil, small
+				}
+				small, p.Below, p.Number = t.reg, int(x.v), 0
 			}
 			key, at = append(key, p), at+t.size
 		}
 		if at != a.place.off+a.size {
-			return nil
+			return nil, small
 		}
-		return key
+		return key, small
 	}
-	return nil
+	return nil, small
 }
 
 // unplaced reports whether a call that Env.Slots names has a key that is not known at the site, or a value that may be
