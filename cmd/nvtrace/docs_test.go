@@ -397,6 +397,57 @@ func (p *docPage) start(t *testing.T) int {
 	return 0
 }
 
+// gpuScript has TestGPUScript write what the pages mark gpu, for a machine with a GPU.
+var gpuScript = flag.String("gpu-script", "", "TestGPUScript: write the commands that pages mark gpu to this `file`")
+
+// TestGPUScript: commands that need a GPU are a script, which runs each and says how it ended. In a folder with
+// nvtrace in the path, vectoradd and train.py, and $PID a training that runs: go test -run TestGPUScript -gpu-script
+// FILE, and bash FILE there. A command that does not end by itself gets what Ctrl-C sends.
+func TestGPUScript(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	var sh strings.Builder
+	n := 0
+	sh.WriteString("mkdir -p out\n")
+	for _, file := range append(pages, "../../README.md") {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks, err := docBlocks(string(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range blocks {
+			if !blocks[i].has("gpu") {
+				continue
+			}
+			for _, c := range blocks[i].commands {
+				n++
+				line := gpuPID.ReplaceAllString(shellComment.ReplaceAllString(c.text, ""), "$1 $$PID")
+				fmt.Fprintf(&sh, "cat >.command <<'THE END'\n%s\nTHE END\ntimeout -k 5 -s INT ${LIMIT:-15} bash .command </dev/null >out/%02d.txt 2>&1; echo \"%02d $? %s:%d\" >>out/ended.txt\n",
+					line, n, n, filepath.Base(file), blocks[i].line)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("%d commands need a GPU", n)
+	}
+	if out, err := exec.Command("bash", "-n", "-c", sh.String()).CombinedOutput(); err != nil {
+		t.Errorf("the script is none: %v: %s", err, out)
+	}
+	if *gpuScript != "" {
+		if err := os.WriteFile(*gpuScript, []byte(sh.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// gpuPID is what stands for a process on pages.
+var gpuPID = regexp.MustCompile(`(-p|sample|top|where|pushbuffer) (PID|[0-9]{3,}|\$\(pgrep[^)]*\))`)
+
 // TestDocBlocks: what is taken out of pages, and what counts as the same output.
 func TestDocBlocks(t *testing.T) {
 	for _, tt := range []struct {

@@ -61,6 +61,12 @@ type failure struct {
 	Source string `json:"source,omitempty"`
 	// Diagnosis is where and why a kernel failed on the simulated GPU.
 	Diagnosis string `json:"diagnosis,omitempty"`
+	// Log is what CUDA itself has written about the first, of --cuda-log.
+	Log []string `json:"cuda_log,omitempty"`
+
+	// Of a library call, the first: its thread, and how long it took. 0: another failure.
+	tid  int32
+	took int64
 }
 
 // maxFailureRows bounds what a hostile run may make the book remember.
@@ -138,6 +144,7 @@ func describeReturn(e *observe.Event) *failure {
 	ev, c, f := e.Event, e.Call, e.Frame
 	args := api.AppendCall(nil, f, ev, nil, nil)
 	x := &failure{Result: c.Returned.Name, Call: f.Name, Object: f.LibraryName(), First: f.Start, PID: ev.PID}
+	x.tid, x.took = ev.TID, max(ev.Time-f.Start, ev.Dur)
 	x.Args = strings.TrimPrefix(string(args), f.Name)
 	if f.Parent != nil {
 		x.During = f.Parent.Name
@@ -295,6 +302,7 @@ func FailuresVerb(e *cli.Env, args, command []string) int {
 	fs := cli.NewFlagSet(e, "failures", "[flags] run.nvt")
 	rf.Register(fs)
 	asJSON.RegisterJSON(fs)
+	logName := fs.String("cuda-log", "", "say what CUDA wrote about the failures, too: `FILE` is what CUDA_LOG_FILE named in the run (CUDA 12.9 and later)")
 	name, status, ok := e.OneRecording(fs, args, command)
 	if !ok {
 		return status
@@ -320,5 +328,21 @@ func FailuresVerb(e *cli.Env, args, command []string) int {
 	if b.silent = holds.held(reportOf(counted)).silent(); b.silent != "" && (len(b.list) > 0 || asJSON.Given) {
 		e.Notice("%s: %s", name, b.silent)
 	}
-	return e.Answer(&asJSON, damage, b.failures(), func() error { return b.write(e.Stdout, new(Layout)) })
+	list := b.failures()
+	var cuda *cudaLog
+	if *logName != "" {
+		if cuda, err = openCUDALog(*logName); err != nil {
+			return e.Fail(cli.ExitFailed, "--cuda-log: %v", err)
+		}
+		cuda.join(list, r.Header.Start)
+	}
+	return e.Answer(&asJSON, damage, list, func() error {
+		err := b.write(e.Stdout, new(Layout))
+		if cuda != nil && err == nil {
+			var page bytes.Buffer
+			cuda.write(&page, list)
+			_, err = e.Stdout.Write(page.Bytes())
+		}
+		return err
+	})
 }
