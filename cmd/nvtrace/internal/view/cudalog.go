@@ -20,8 +20,11 @@ type cudaLog struct {
 	more  uint64 // that were not kept
 }
 
-// cudaLine is a message: [22:21:32.099][25642][CUDA][E] buffer cannot be NULL. The time has no date and no zone; some
-// releases have the call in brackets before the message.
+// cudaLine is a message of the form
+//
+//	[22:21:32.099][25642][CUDA][E] buffer cannot be NULL
+//
+// The time has no date and no zone. Some releases have the call in brackets before the message.
 type cudaLine struct {
 	tid  int32
 	at   time.Duration // since midnight
