@@ -18,7 +18,7 @@ nvtrace/traces/glob          <
 nvtrace/traces               < nvtrace/traces/escape github.com/klauspost/compress/zstd
 nvtrace/ptrace/proc          <
 nvtrace/ptrace               < nvtrace/ptrace/proc
-nvtrace/ptrace/dso           < nvtrace/ptrace nvtrace/ptrace/proc
+nvtrace/ptrace/dso           < nvtrace/ptrace nvtrace/ptrace/proc github.com/ulikunitz/xz/lzma
 nvtrace/ptrace/remote        < nvtrace/ptrace
 nvtrace/ptrace/unwind        < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/ptrace/jump          < nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/unwind
@@ -116,7 +116,7 @@ const (
 // guarded are libraries that only packages named in the policy may import.
 var guarded = []string{
 	"github.com/olekukonko/", "github.com/cilium/ebpf", "github.com/google/pprof",
-	"github.com/klauspost/compress", "github.com/ianlancetaylor/demangle",
+	"github.com/klauspost/compress", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz",
 }
 
 func parsePolicy(t *testing.T, text string) map[string][]string {

@@ -21,6 +21,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -153,6 +154,9 @@ func New(o *Options, class uint16) (*Tracer, error) {
 		if real, err := filepath.EvalSymlinks(q.Point.Binary); q.Point.Function() && strings.Contains(q.Point.Binary, "/") && err == nil {
 			t.real[q], _ = filepath.Abs(real) // "" where there is no folder any more
 		}
+		if m := withinRoot.FindStringSubmatch(q.Point.Binary); m != nil { // mappings have the path within
+			t.real[q] = m[1]
+		}
 		list, err := calls(q)
 		if err != nil {
 			return nil, err
@@ -170,6 +174,9 @@ func New(o *Options, class uint16) (*Tracer, error) {
 	}
 	return t, nil
 }
+
+// withinRoot is a file of a process as seen from outside of its mount namespace.
+var withinRoot = regexp.MustCompile(`^/proc/[0-9]+/root(/.+)$`)
 
 // isIn reports whether a program's point is in a file of that path.
 func (t *Tracer) isIn(q *hostrun.Program, path string) bool {
@@ -721,7 +728,7 @@ func (t *Tracer) targets(m *dso.Code, path string) []*target {
 	if !ok {
 		code, err := t.codes.Of(f, key)
 		if err == nil {
-			list, err = t.read(code, path)
+			list, err = t.read(code, path, m.Root())
 		}
 		if err != nil {
 			t.none(path, err)
@@ -742,9 +749,9 @@ func (t *Tracer) none(path string, why error) {
 }
 
 // read finds what programs want in a file.
-func (t *Tracer) read(c *jump.Code, path string) (list []*target, err error) {
+func (t *Tracer) read(c *jump.Code, path, root string) (list []*target, err error) {
 	e := c.File()
-	symbols, _ := e.SymbolsOf(path) // it may have been stripped of them
+	symbols, _ := e.SymbolsOf(path, root) // it may have been stripped of them
 	dynamic, _ := e.DynamicSymbols()
 	symbols = append(symbols, dynamic...)
 	places := map[uint64]*target{}

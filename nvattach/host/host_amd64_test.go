@@ -439,7 +439,7 @@ func TestStripped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := find.tracer.read(code, whole)
+	list, err := find.tracer.read(code, whole, "")
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d places, %v", len(list), err)
 	}
@@ -491,7 +491,7 @@ func TestDamagedFiles(t *testing.T) {
 	}
 	for _, b := range [][]byte{nil, []byte("text"), good[:100], good[:len(good)/2]} {
 		if code, err := jump.Read(bytes.NewReader(b)); err == nil {
-			if list, err := r.tracer.read(code, "/x/victim"); err == nil && len(list) > 0 {
+			if list, err := r.tracer.read(code, "/x/victim", ""); err == nil && len(list) > 0 {
 				t.Errorf("%d places in %d bytes", len(list), len(b))
 			}
 		}
@@ -500,7 +500,7 @@ func TestDamagedFiles(t *testing.T) {
 		b := bytes.Clone(good)
 		b[i*7%min(len(b), 2000)] ^= byte(1 + i)
 		if code, err := jump.Read(bytes.NewReader(b)); err == nil {
-			_, _ = r.tracer.read(code, "/x/victim") // no panic, no hang
+			_, _ = r.tracer.read(code, "/x/victim", "") // no panic, no hang
 		}
 	}
 }

@@ -1,7 +1,11 @@
 package host
 
 import (
+	"os"
+	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
@@ -15,6 +19,25 @@ type names struct {
 	mu    sync.Mutex
 	parts []codePart // in the order in which they were mapped
 	files map[proc.FileKey]*namedFile
+	held  map[proc.FileKey]*os.File // until their functions are read
+}
+
+// mostHeld bounds the files that are kept open. There may be few descriptors to be had.
+const mostHeld = 128
+
+// hold keeps a file open by which its functions can be named when the process has ended: its path may lead to another
+// by then, or to none, and a process in a container has paths of its own.
+func (n *names) hold(file *os.File, key proc.FileKey) {
+	var limit unix.Rlimit
+	_, known := n.held[key]
+	if known || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || uint64(len(n.held)) >= min(mostHeld, limit.Cur/8) {
+		_ = file.Close()
+		return
+	}
+	if n.held == nil {
+		n.held = make(map[proc.FileKey]*os.File)
+	}
+	n.held[key] = file
 }
 
 // A codePart is a part of a file that a process has mapped to be executed.
@@ -42,7 +65,7 @@ func (n *names) mapped(pid int, e *dso.Event) {
 		if err != nil {
 			continue // its addresses stay numbers
 		}
-		_ = file.Close()
+		n.hold(file, key)
 		if len(n.parts) < maxParts {
 			n.parts = append(n.parts, codePart{m.Mapping, pid, key})
 		}
@@ -135,19 +158,26 @@ func (n *names) file(p *codePart) *namedFile {
 		n.files = make(map[proc.FileKey]*namedFile)
 	}
 	n.files[p.key] = nil
-	r, key, err := proc.OpenRegular(p.Path)
-	if err != nil {
-		return nil
+	path := strings.TrimSuffix(p.Path, " (deleted)")
+	r := n.held[p.key]
+	delete(n.held, p.key)
+	if r == nil {
+		var key proc.FileKey
+		var err error
+		if r, key, err = proc.OpenRegular(path); err != nil {
+			return nil
+		}
+		if key != p.key {
+			_ = r.Close()
+			return nil
+		}
 	}
 	defer r.Close()
-	if key != p.key {
-		return nil
-	}
 	file, err := dso.Read(r)
 	if err != nil {
 		return nil
 	}
-	functions, _ := unwind.FunctionsOf(file) // none of a stripped one
+	functions, _ := unwind.FunctionsOf(file, path, dso.Root(p.pid)) // none of one that was stripped of all
 	file.Detach()
 	f := &namedFile{file, functions}
 	n.files[p.key] = f

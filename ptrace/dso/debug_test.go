@@ -45,7 +45,7 @@ func TestSymbolsOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, err := f.SymbolsOf(filepath.Join(dir, "app"))
+		list, err := f.SymbolsOf(filepath.Join(dir, "app"), "")
 		if err != nil {
 			t.Error(err)
 		}
@@ -93,5 +93,67 @@ func TestSymbolsOf(t *testing.T) {
 	}
 	if !look() {
 		t.Error("not found in debuginfod's cache")
+	}
+}
+
+// TestCarriedSymbols: what a stripped file carries in .gnu_debugdata is found; what is damaged there is not believed.
+func TestCarriedSymbols(t *testing.T) {
+	gcc, objcopy, xz := need.Tool(t, "gcc", ""), need.Tool(t, "objcopy", ""), need.Tool(t, "xz", "")
+	dir := t.TempDir()
+	run := func(name string, args ...string) {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	const text = "__attribute__((noinline)) static int hidden(int n) { __asm__ volatile(\"\"); return n; }\nint main(void) { return hidden(0); }\n"
+	if err := os.WriteFile(filepath.Join(dir, "app.c"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(gcc, "-O1", "-o", "whole", "app.c")
+	look := func(packed []byte) bool {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "packed"), packed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(objcopy, "--strip-all", "--add-section", ".gnu_debugdata=packed", "whole", "app")
+		r, err := os.Open(filepath.Join(dir, "app"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		f, err := dso.Read(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := f.SymbolsOf(filepath.Join(dir, "app"), "")
+		if err != nil {
+			t.Error(err)
+		}
+		return slices.ContainsFunc(list, func(s dso.Symbol) bool { return s.Name == "hidden" && s.Function() })
+	}
+	run(xz, "-k", "--threads=1", "whole")
+	packed, err := os.ReadFile(filepath.Join(dir, "whole.xz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !look(packed) {
+		t.Error("not found")
+	}
+	run(xz, "-kf", "--threads=2", "whole") // has sizes in the block's header
+	if sized, err := os.ReadFile(filepath.Join(dir, "whole.xz")); err != nil || !look(sized) {
+		t.Errorf("with sizes: not found, %v", err)
+	}
+	for _, n := range []int{0, 5, 13, 20, len(packed) / 2} {
+		if look(packed[:n]) {
+			t.Errorf("found in %d of %d bytes", n, len(packed))
+		}
+	}
+	for i := range 24 {
+		damaged := slices.Clone(packed)
+		damaged[i] ^= 0xff
+		look(damaged) // must end
 	}
 }

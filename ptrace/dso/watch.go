@@ -130,6 +130,9 @@ func (e *Event) Files() []Code {
 	return list
 }
 
+// Root returns the folder by which the process's files are reached, as it has them.
+func (c *Code) Root() string { return Root(c.e.pid) }
+
 // Open opens the file, as it was mapped, for reading. It never waits. The error matches
 // [proc.ErrNotRegular] for what can't be read like a file.
 func (c *Code) Open() (*os.File, proc.FileKey, error) {

@@ -421,6 +421,9 @@ func (x *module) read(pid int, maps []proc.Mapping) {
 	}
 }
 
+// deleted stands behind the path of a mapping whose file is gone.
+const deleted = " (deleted)"
+
 // A Place is where an address is in a file.
 type Place struct {
 	File   string // its path, "" if it is in none
@@ -447,9 +450,10 @@ func (l Functions) At(addr uint64) (name string, into uint64) {
 	return l[i-1].name, addr - l[i-1].addr
 }
 
-// FunctionsOf reads the names of a file's functions, of which it may be stripped.
-func FunctionsOf(f *dso.File) (Functions, error) {
-	all, err1 := f.Symbols()
+// FunctionsOf reads the names of a file's functions, of a stripped one those of its debug file: path and root are as
+// [dso.File.SymbolsOf] has them.
+func FunctionsOf(f *dso.File, path, root string) (Functions, error) {
+	all, err1 := f.SymbolsOf(path, root)
 	dynamic, err2 := f.DynamicSymbols()
 	var list Functions
 	for _, s := range slices.Concat(all, dynamic) {
@@ -473,7 +477,7 @@ func (p *Process) Place(m Memory, addr uint64) Place {
 		x.symbols, _ = x.readSymbols(p.pid) // none of a stripped file
 		x.memory.m, x.named = nil, true
 	}
-	at := Place{File: strings.TrimSuffix(x.Path, " (deleted)"), Offset: addr - x.bias}
+	at := Place{File: strings.TrimSuffix(x.Path, deleted), Offset: addr - x.bias}
 	at.Func, at.Into = x.symbols.At(at.Offset)
 	return at
 }
@@ -495,5 +499,5 @@ func (x *module) readSymbols(pid int) (Functions, error) {
 	if err != nil {
 		return nil, err
 	}
-	return FunctionsOf(f)
+	return FunctionsOf(f, strings.TrimSuffix(x.Path, deleted), dso.Root(pid))
 }

@@ -302,7 +302,7 @@ func (l *listing) symbols(near []string) error {
 	if err != nil {
 		return err
 	}
-	static, err := f.SymbolsOf(path)
+	static, err := f.SymbolsOf(path, "")
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
