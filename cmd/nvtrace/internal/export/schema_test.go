@@ -37,7 +37,8 @@ func TestSchemaOfTables(t *testing.T) {
 	}
 	_, page, _ := strings.Cut(string(b), "\n## Tables\n")
 	rows := make(map[string]string)
-	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| .*? \\| (.*) \\|$").FindAllStringSubmatch(page, -1) {
+	page = strings.ReplaceAll(page, "\n  ", " ") // an item in a line
+	for _, m := range regexp.MustCompile("(?m)^\\* `(\\w+)`: .*?\\. Columns: (.*)$").FindAllStringSubmatch(page, -1) {
 		rows[m[1]] = m[2]
 	}
 	tables := map[string][]string{
