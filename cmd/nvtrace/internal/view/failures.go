@@ -64,9 +64,8 @@ type failure struct {
 	// Log is what CUDA itself has written about the first, of --cuda-log.
 	Log []string `json:"cuda_log,omitempty"`
 
-	// Of a library call, the first: its thread, and how long it took. 0: another failure.
-	tid  int32
-	took int64
+	library bool  // it is of a library call
+	took    int64 // by the first
 }
 
 // maxFailureRows bounds what a hostile run may make the book remember.
@@ -144,7 +143,7 @@ func describeReturn(e *observe.Event) *failure {
 	ev, c, f := e.Event, e.Call, e.Frame
 	args := api.AppendCall(nil, f, ev, nil, nil)
 	x := &failure{Result: c.Returned.Name, Call: f.Name, Object: f.LibraryName(), First: f.Start, PID: ev.PID}
-	x.tid, x.took = ev.TID, max(ev.Time-f.Start, ev.Dur)
+	x.library, x.took = true, max(ev.Time-f.Start, ev.Dur)
 	x.Args = strings.TrimPrefix(string(args), f.Name)
 	if f.Parent != nil {
 		x.During = f.Parent.Name
