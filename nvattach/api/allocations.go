@@ -75,6 +75,12 @@ func NewAllocations() *Allocations {
 	return &Allocations{at: make(map[threadKey]calledAt), owners: make(map[ownerKey]*OwnerMemory), live: make(map[allocation]LiveMemory), lines: make(map[string]*LineMemory)}
 }
 
+// OwnLine says which line of a program's own a call comes from, by the functions that led to it; demangle, if not nil, names
+// functions for people.
+func OwnLine(frames []traces.StackFrame, demangle func(string) string) string {
+	return (&Allocations{Demangle: demangle}).ownLine(frames)
+}
+
 // ownLine says which line of the program's own a call comes from: the innermost two that are in no
 // package and not in Python's library, and, where another is further in, the innermost. Where there
 // are no lines of Python, it is the innermost two functions that are in no library of the system or of CUDA.

@@ -29,8 +29,10 @@ type Done struct {
 	Over    int64 // when it was over; -1: not known
 	Dur     int64 // in the operation; -1: not known
 	Exposed int64 // of Dur, in which the GPU did nothing else: what the process lost
-	Window  int64 // from the end of what was before it to its arrival
-	Spent   [Purposes]int64
+	// Window is from the end of the collective before it, of a send or receive that of the operation, to its arrival, without the
+	// time in sends and receives.
+	Window int64
+	Spent  [Purposes]int64
 	// Repeated says that it is of the group of the one before, of whose times it would only have a copy.
 	Repeated bool
 }
@@ -83,8 +85,10 @@ type Process struct {
 	kernels  []span
 	copies   []span
 	drivers  []span
+	peers    []span           // sends and receives
 	last     int64            // time of the latest event
-	before   int64            // when what was before the next operation was over; -1: nothing was
+	before   int64            // when the collective before the next operation was over, or an operation before that; -1: there was none
+	any      int64            // likewise of any operation
 	latest   Done             // that was taken
 	progress []Progress       // by communicator, of operations that were taken
 	passed   map[uint64]int64 // by stream: up to which beginning operations were passed by later ones when Take looked last
@@ -92,7 +96,7 @@ type Process struct {
 
 // NewProcess returns a Process that has done nothing yet.
 func NewProcess() *Process {
-	return &Process{Follower: New(), before: -1, passed: make(map[uint64]int64)}
+	return &Process{Follower: New(), before: -1, any: -1, passed: make(map[uint64]int64)}
 }
 
 // Observe takes in an event; frame and tracker are as in [Follower.Add]. It returns the kernel that a GPU ran, if the event
@@ -191,6 +195,14 @@ func (p *Process) Take(end bool) []Done {
 	slices.SortStableFunc(list, func(a, b Done) int { return cmp.Compare(a.Enter, b.Enter) })
 	p.kernels, p.copies, p.drivers = merge(p.kernels), merge(p.copies), merge(p.drivers)
 	for i := range list {
+		if d := &list[i]; d.PointToPoint() {
+			if d.measure(); d.Dur > 0 {
+				p.keep(&p.peers, d.Over-d.Dur, d.Over)
+			}
+		}
+	}
+	p.peers = merge(p.peers)
+	for i := range list {
 		p.finish(&list[i])
 	}
 	p.forget(n)
@@ -204,19 +216,28 @@ func (p *Process) finish(d *Done) {
 	if d.Dur > 0 {
 		d.Exposed -= covered(p.kernels, span{d.Over - d.Dur, d.Over})
 	}
-	if p.before >= 0 && d.Arrived > p.before && !d.Repeated {
-		w := span{p.before, d.Arrived}
+	// What was done before a send or receive is still what the next collective waits for.
+	before := p.before
+	if d.PointToPoint() {
+		before = p.any
+	}
+	if before >= 0 && d.Arrived > before && !d.Repeated {
+		w := span{before, d.Arrived}
 		d.Window = w.to - w.from
 		d.Spent[Compute] = covered(p.kernels, w)
 		busy := covered(merge(slices.Concat(in(p.kernels, w), in(p.copies, w))), w)
 		d.Spent[Copying] = busy - d.Spent[Compute]
 		all := covered(merge(slices.Concat(in(p.kernels, w), in(p.copies, w), in(p.drivers, w))), w)
 		d.Spent[Driving] = all - busy
+		// With a peer the process has waited, too, or may have.
+		peers := covered(merge(slices.Concat(in(p.kernels, w), in(p.copies, w), in(p.drivers, w), in(p.peers, w))), w) - all
+		d.Window -= peers
 		d.Spent[Hosting] = d.Window - all
 	}
-	p.before = max(p.before, d.Over, d.Exit, d.Enter)
+	p.any = max(p.any, d.Over, d.Exit, d.Enter)
 	p.latest = *d
 	if !d.PointToPoint() {
+		p.before = p.any
 		p.grow()
 		p.progress[d.Comm].come(d)
 	}
@@ -250,7 +271,7 @@ func (p *Process) forget(n int) {
 	if p.before >= 0 {
 		least = min(least, p.before)
 	}
-	for _, list := range []*[]span{&p.kernels, &p.copies, &p.drivers} {
+	for _, list := range []*[]span{&p.kernels, &p.copies, &p.drivers, &p.peers} {
 		*list = slices.DeleteFunc(*list, func(s span) bool { return s.to < least })
 	}
 }

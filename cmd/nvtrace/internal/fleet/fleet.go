@@ -38,6 +38,16 @@ type Fleet struct {
 	facts   map[string]map[string][]int
 	sets    map[string]map[string][]int
 	failing map[string]map[int]uint64
+
+	// Look, if not nil, says where a process of a boot is that runs: at which line or in which function; "": it can't tell.
+	Look   func(boot string, pid int32) string
+	looked map[lookedAt]string
+}
+
+// lookedAt is a rank in a hang, at which one look is enough.
+type lookedAt struct {
+	rank  int
+	since int64
 }
 
 // maxOps bounds the collectives that are compared. Each takes some 250 bytes.
@@ -59,6 +69,8 @@ type Rank struct {
 	Wall        int64  `json:"wall"`          // of the recording, ns
 
 	begin, last int64 // in common time
+	boot        string
+	pid         int32
 	exited      int64 // 0: it was not seen to end
 	doing       string
 	doingSince  int64
@@ -184,6 +196,7 @@ func (f *Fleet) Add(p *Part) {
 	who := &f.ranks[index]
 	who.Events += p.Events
 	who.Collectives += len(p.Ops)
+	who.boot, who.pid = p.Boot, p.PID
 	who.Complete, who.Wall, who.blind = p.Complete, p.Last, !p.GPU
 	who.begin, who.last = when(0), when(p.Last)
 	if who.End = p.State.Exit; who.End != "" {

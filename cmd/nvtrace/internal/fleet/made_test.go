@@ -7,8 +7,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/cmd/nvtrace/internal/traits"
@@ -25,6 +28,8 @@ type made struct {
 	rank, from            int  // who has it, and from which step on
 	noGPU                 bool // times of GPUs are not recorded
 	more                  int  // collectives in a step, at once, beside the first; without times of GPUs
+	fsdp                  bool // all-gathers and reduce-scatters in turn in place of all-reduces, with a send or receive before each
+	ray                   bool // no launcher tells ranks
 	noise                 int64
 	random                *rand.Rand
 }
@@ -65,6 +70,12 @@ func (m *made) plan() (all [][]step, ends []int64) {
 					cpy += madeFault
 				case "kernel":
 					comp += madeFault
+				case "input": // it comes in batches
+					if s%2 == 0 {
+						host += 2 * madeFault
+					}
+				case "hog":
+					host += m.random.Int64N(2 * madeFault)
 				}
 			}
 			if s == 3 {
@@ -116,6 +127,9 @@ func (m *made) header(rank int) *traces.Header {
 	h := &traces.Header{
 		Schema: 2, Start: madeStart, Host: fmt.Sprintf("node%d", host), Boot: fmt.Sprintf("boot%d", host), Driver: "580.1", PID: 100, Arch: "amd64",
 		Rank: map[string]string{"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(m.ranks), "SLURM_JOB_ID": "4711"},
+	}
+	if m.ray {
+		h.Rank = map[string]string{"RAY_JOB_ID": "4711"}
 	}
 	if m.fault == "driver version" && rank == m.rank {
 		h.Driver = "575.2"
@@ -173,7 +187,20 @@ func (m *made) events(rank int, plan []step, ends []int64, emit func(*traces.Eve
 			call("cuLaunchKernel", madeDriver, x.launched+2500, x.launched+2800, nil, nil, 78)
 			gpu("cuLaunchKernel", x.launched+2500, x.arrive, end, 78)
 		}
-		if fault && m.fault == "missing" {
+		if fault && m.fault == "stop" {
+			add(traces.Event{Kind: traces.KindSignal, Time: at(x.launched + 2600), Ret: int64(unix.SIGSTOP)})
+		}
+		if fault && m.fault == "image" && s == m.from {
+			add(traces.Event{Kind: traces.KindImage, Time: at(x.launched + 2600), Image: &traces.Image{SHA256: "other"}})
+		}
+		if fault && m.fault == "fails" && s%10 == 0 {
+			add(traces.Event{Kind: traces.KindCall, Time: at(x.launched + 2600), Name: "cuMemAlloc_v2", Path: madeDriver, Args: [6]uint64{0x7f00, 5}})
+			add(traces.Event{Kind: traces.KindReturn, Time: at(x.launched + 2600), Dur: 100, Name: "cuMemAlloc_v2", Path: madeDriver, Ret: 2})
+		}
+		if m.fsdp {
+			call([]string{"ncclSend", "ncclRecv"}[rank%2], madeNCCL, x.launched+2800, x.launched+2900, nil, nil, 1, 256, 7, uint64(rank^1), 0xc0, 0x55)
+		}
+		if fault && (m.fault == "missing" || m.fault == "stop") {
 			add(traces.Event{Kind: traces.KindExit, Time: at(ends[len(ends)-1] + 60e9), Ret: 15})
 			return false
 		}
@@ -181,11 +208,17 @@ func (m *made) events(rank int, plan []step, ends []int64, emit func(*traces.Eve
 		if fault && m.fault == "size" && s == m.from {
 			count = 512
 		}
-		hang := m.fault == "missing" && s >= m.from || m.fault == "kill" && s >= m.from || m.fault == "network" && s >= m.from
+		hang := (m.fault == "missing" || m.fault == "stop") && s >= m.from || m.fault == "kill" && s >= m.from || m.fault == "network" && s >= m.from
 		ev := traces.Event{Kind: traces.KindCall, Time: at(x.launched + 3000), Name: "ncclAllReduce", Path: madeNCCL, Mem: stream, Args: [6]uint64{1, 2, count, 7, 0, 0xc0}}
+		switch {
+		case m.fsdp && s%2 == 0:
+			ev.Name, ev.Mem, ev.Args = "ncclAllGather", nil, [6]uint64{1, 2, count, 7, 0xc0, 0x55}
+		case m.fsdp:
+			ev.Name = "ncclReduceScatter"
+		}
 		add(ev)
 		call("cuLaunchKernelExC", madeDriver, x.launched+5000, x.launched+6000, nil, nil, 1, 2)
-		add(traces.Event{Kind: traces.KindReturn, Time: ev.Time, Dur: 4000, Name: "ncclAllReduce", Path: madeNCCL})
+		add(traces.Event{Kind: traces.KindReturn, Time: ev.Time, Dur: 4000, Name: ev.Name, Path: madeNCCL})
 		for k := range m.more {
 			at := at(x.launched + 6100 + int64(k)*200)
 			add(traces.Event{Kind: traces.KindCall, Time: at, Name: "ncclAllReduce", Path: madeNCCL, Mem: stream, Args: [6]uint64{1, 2, 64, 7, 0, 0xc0}})
@@ -259,6 +292,81 @@ func TestMade(t *testing.T) {
 				t.Errorf("%q: since %d, want %d", tt.fault, r.Findings[0].Since, want)
 			}
 		}
+	}
+}
+
+var seeds = flag.Int("seeds", 1, "how often TestMadeKinds plants each fault")
+
+// TestMadeKinds plants what TestMade does not, and what it does into a job with the signatures of FSDP and pipelines: into
+// recordings of 64 ranks, with -args -seeds 3 three times each.
+func TestMadeKinds(t *testing.T) {
+	right, all := 0, 0
+	for seed := range *seeds {
+		for _, tt := range []struct {
+			fault, kind, cause string
+			fsdp               bool
+		}{
+			{"", "", "", true},
+			{"input", Slow, "host", false},
+			{"hog", Slow, "host", false},
+			{"image", Differs, "image", false},
+			{"fails", Differs, "failing calls", false},
+			{"stop", Hang, "missing enter", false},
+			{"sleep", Slow, "host", true},
+			{"kernel", Slow, "compute", true},
+			{"size", Mismatch, "signature differs", true},
+			{"missing", Hang, "missing enter", true},
+		} {
+			rank := []int{37, 0, 63}[seed%3]
+			m := &made{ranks: 64, steps: 140, perHost: 8, fault: tt.fault, rank: rank, from: 40, fsdp: tt.fsdp, noise: 300_000}
+			m.random = rand.New(rand.NewPCG(uint64(seed), uint64(len(tt.fault))))
+			plan, ends := m.plan()
+			f := New(nil)
+			for _, rank := range m.random.Perm(m.ranks) {
+				f.Add(m.record(rank, plan[rank], ends))
+			}
+			r := f.Report()
+			all++
+			if tt.kind == "" && len(r.Findings) == 0 || len(r.Findings) == 1 && r.Findings[0].Kind == tt.kind && r.Findings[0].Cause == tt.cause && slices.Equal(r.Findings[0].Ranks, []int{rank}) {
+				right++
+				continue
+			}
+			t.Errorf("%q (FSDP: %v): %+v\n%q", tt.fault, tt.fsdp, r.Findings, r.Notes)
+		}
+	}
+	t.Logf("%d of %d right", right, all)
+}
+
+// TestRay: where no launcher tells a rank, NCCL's communicator does.
+func TestRay(t *testing.T) {
+	m := &made{ranks: 8, steps: 100, perHost: 4, fault: "sleep", rank: 5, from: 20, ray: true, noise: 300_000}
+	r := m.report(nil)
+	if len(r.Findings) != 1 || !slices.Equal(r.Findings[0].Ranks, []int{5}) || r.World != 8 || r.Job != "4711" || r.Missing != nil {
+		t.Errorf("%d ranks, job %s, missing %v: %+v", r.World, r.Job, r.Missing, r.Findings)
+	}
+}
+
+// TestInKernels: what hooks can't see is named.
+func TestInKernels(t *testing.T) {
+	f := New(nil)
+	for rank := range 4 {
+		r := NewRecorded(strconv.Itoa(rank), &traces.Header{Schema: 2, Start: 1, PID: 1, Rank: map[string]string{"RANK": strconv.Itoa(rank), "WORLD_SIZE": "4"}})
+		feed := observe.NewFeed(nil, r)
+		feed.Undecoded = true
+		feed.Follow()
+		feed.Event(&traces.Event{Kind: traces.KindCall, Time: 1, PID: 1, TID: 1, FD: -1, Name: "ncclDevCommCreate", Path: madeNCCL})
+		feed.Event(&traces.Event{Kind: traces.KindReturn, Time: 1, Dur: 1, PID: 1, TID: 1, FD: -1, Name: "ncclDevCommCreate", Path: madeNCCL})
+		feed.Event(&traces.Event{Kind: traces.KindKernel, Time: 3, PID: 1, TID: 1, FD: -1, Name: "_Z20nvshmemi_init_kernelv"})
+		f.Add(r.Part(true))
+	}
+	r := f.Report()
+	for _, want := range []string{"ranks 0-3 use NVSHMEM in kernels", "ranks 0-3 use NCCL's functions for kernels"} {
+		if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, want) }) {
+			t.Errorf("no note %q: %q", want, r.Notes)
+		}
+	}
+	if len(r.Findings) > 0 {
+		t.Errorf("%+v", r.Findings)
 	}
 }
 

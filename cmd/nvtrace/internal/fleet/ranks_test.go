@@ -234,7 +234,9 @@ func (j *job) watch(t *testing.T, output ...string) {
 		if x.Cause != "missing enter" || !slices.Equal(x.Ranks, []int{rank}) {
 			continue // one rank has come to a collective, and others get no processor
 		}
-		told = true
+		if told = true; !strings.Contains(x.Text, "; rank 2 is now at train ") {
+			t.Errorf("where rank 2 is: %s", x.Text)
+		}
 		at, err := time.Parse(time.RFC3339, line.Time)
 		since, err2 := time.Parse(time.RFC3339, x.At)
 		if err := errors.Join(err, err2); err != nil {

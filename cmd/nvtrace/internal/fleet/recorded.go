@@ -20,6 +20,7 @@ type Part struct {
 	File  string // of the recording, by which parts of one belong together
 	Host  string
 	Boot  string
+	PID   int32 // of its process, as its host counts; 0: not known
 	Start int64 // of the recording, by the host's clock
 	Place ranks.Place
 	// Events is how many there were, Last the time of the last one so far.
@@ -65,7 +66,7 @@ func (r *Recorded) Observe(e *observe.Event) {
 // Part returns what came since the part before; end says that no more will come.
 func (r *Recorded) Part(end bool) *Part {
 	p := &Part{
-		File: r.File, Host: r.Header.Host, Boot: r.Header.Boot, Start: r.Header.Start, Place: r.Place, Events: r.events, Last: r.last, Complete: r.Complete,
+		File: r.File, Host: r.Header.Host, Boot: r.Header.Boot, PID: r.Header.PID, Start: r.Header.Start, Place: r.Place, Events: r.events, Last: r.last, Complete: r.Complete,
 		GPU: r.process.GPU, Ops: r.process.Take(end), Comms: r.process.Progress(), Traits: r.traits.Take(), State: r.traits.State(),
 	}
 	r.events = 0

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"nvtrace/cmd/nvtrace/internal/traits"
 	"nvtrace/nvattach/nccl"
 )
 
@@ -341,6 +342,10 @@ func (f *Fleet) hangs(r *Report, last int64) map[int]bool {
 				case k.doing != "":
 					x.Text += fmt.Sprintf("; rank %s is %s since %s", f.names([]int{i}), k.doing, f.since(k.doingSince))
 				}
+				x.Text += f.lookText(i, s.since, "is now ")
+			}
+			if len(s.waiting) > 0 {
+				x.Text += f.lookText(s.waiting[0], s.since, "waits ")
 			}
 			r.Findings = append(r.Findings, x)
 		case len(s.missing) > 0:
@@ -368,10 +373,35 @@ func (f *Fleet) hangs(r *Report, last int64) map[int]bool {
 				whole += fmt.Sprintf(", and %s through", plural(len(s.partly), f.who(s.partly)+" is", f.who(s.partly)+" are"))
 			}
 			x.Text = fmt.Sprintf("%s in %s; %s: NCCL, a network or a GPU does not get on", f.waitText(s.waiting), text, whole)
+			for _, i := range s.waiting[:min(len(s.waiting), 2)] {
+				x.Text += f.lookText(i, s.since, "waits ")
+			}
 			r.Findings = append(r.Findings, x)
 		}
 	}
 	return hung
+}
+
+// lookText says where the process of a rank is that runs, "" where that can't be told.
+func (f *Fleet) lookText(index int, since int64, verb string) string {
+	k := &f.ranks[index]
+	if f.Look == nil || k.exited > 0 || k.Complete {
+		return ""
+	}
+	key := lookedAt{index, since}
+	at, ok := f.looked[key]
+	if !ok {
+		const most = 1 << 10
+		if f.looked == nil || len(f.looked) >= most {
+			f.looked = make(map[lookedAt]string)
+		}
+		at = f.Look(k.boot, k.pid)
+		f.looked[key] = at
+	}
+	if at == "" {
+		return ""
+	}
+	return fmt.Sprintf("; rank %s %sat %s", f.names([]int{index}), verb, at)
 }
 
 func (f *Fleet) waitText(indexes []int) string {
@@ -654,6 +684,9 @@ func (f *Fleet) differing(r *Report) {
 		}
 	}
 	for _, set := range slices.Sorted(maps.Keys(f.sets)) {
+		if set == traits.InKernels {
+			continue // the notes name it
+		}
 		f.differingSet(set, f.sets[set], add)
 	}
 	for _, what := range slices.Sorted(maps.Keys(f.failing)) {
@@ -737,6 +770,9 @@ func (f *Fleet) notes(r *Report) {
 	}
 	if f.unknown > 0 {
 		add("%d collectives are on communicators that were made before recording began, and were not compared", f.unknown)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.sets[traits.InKernels])) {
+		add("%s use %s: that makes no calls on the host, and was not compared", f.who(slices.Clone(f.sets[traits.InKernels][name])), name)
 	}
 	if f.more > 0 {
 		add("%d collectives were not compared, beyond the first %d", f.more, maxOps)

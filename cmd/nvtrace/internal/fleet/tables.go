@@ -198,6 +198,7 @@ func (r *TableReader) run(t *Tables, name string, p *Part) error {
 	w := &rows{TableReader: r}
 	start, end, host, boot, launcher := w.column("start"), w.column("end"), w.text("host"), w.text("boot"), w.text("launcher")
 	events, complete, gpu := w.column("events"), w.column("complete"), w.column("gpu_times")
+	pid := w.column("pid")
 	doing, since, exit, exited := w.text("doing"), w.column("doing_since"), w.text("exit"), w.column("exited")
 	n := 0
 	err := w.each(t, "runs", name, func(rows int) error {
@@ -205,6 +206,7 @@ func (r *TableReader) run(t *Tables, name string, p *Part) error {
 			n++
 			p.Start, p.Host, p.Boot, p.Last = start.Numbers[i], host.Text(i), boot.Text(i), end.Numbers[i]-start.Numbers[i]
 			p.Events, p.Complete, p.GPU = uint64(events.Numbers[i]), complete.Numbers[i] != 0, gpu.Numbers[i] != 0
+			p.PID = int32(pid.Numbers[i])
 			p.State = traits.State{Doing: doing.Text(i), Since: since.Numbers[i], Exit: exit.Text(i), Exited: exited.Numbers[i]}
 			set := make(map[string]string)
 			for word := range strings.FieldsSeq(launcher.Text(i)) {

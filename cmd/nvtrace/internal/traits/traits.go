@@ -27,6 +27,9 @@ const (
 	Fails = "fails" // what Value says happened N times
 )
 
+// InKernels is the set of what kernels communicate by without calls on the host.
+const InKernels = "communication in kernels"
+
 // Trait is something that a process has.
 type Trait struct {
 	Kind, Name, Value string
@@ -68,6 +71,7 @@ type Gatherer struct {
 type doing struct {
 	name  string // of the outermost call that it is in; "": none
 	since int64
+	line  string // of the program, where the call was made; "": not known
 }
 
 // New begins with a recording.
@@ -95,9 +99,12 @@ func (g *Gatherer) Observe(e *observe.Event, kernel string) {
 		}
 		if frame.Module.Library == api.NCCL {
 			g.nccl[ev.TID] = true
+			if strings.HasPrefix(frame.Name, "ncclDevComm") {
+				g.member(InKernels, "NCCL's functions for kernels")
+			}
 		}
 		if frame.Depth == 0 && (len(g.doing) < maxThreads || g.doing[ev.TID] != doing{}) {
-			g.doing[ev.TID] = doing{frame.Name, ev.Time}
+			g.doing[ev.TID] = doing{frame.Name, ev.Time, ""}
 			if frame.Module.Library != api.NVTX && frame.Module.Library != api.LibC {
 				g.member("library", library(frame.Path))
 			}
@@ -111,7 +118,7 @@ func (g *Gatherer) Observe(e *observe.Event, kernel string) {
 			end = frame.End
 		}
 		if d, ok := g.doing[ev.TID]; ok && ev.Flags&traces.FlagUnfinished == 0 && d.since == frame.Start {
-			g.doing[ev.TID] = doing{"", end}
+			g.doing[ev.TID] = doing{"", end, ""}
 		}
 		if c != nil && c.Returned.Known && c.Returned.Failed {
 			g.fail(frame.Name + ": " + c.Returned.Name)
@@ -129,6 +136,13 @@ func (g *Gatherer) Observe(e *observe.Event, kernel string) {
 	case traces.KindGPU:
 		if kernel != "" {
 			g.member("kernel", kernel)
+			if strings.Contains(kernel, "nvshmem") {
+				g.member(InKernels, "NVSHMEM in kernels")
+			}
+		}
+	case traces.KindKernel:
+		if strings.Contains(ev.Name, "nvshmem") {
+			g.member(InKernels, "NVSHMEM in kernels")
 		}
 	case traces.KindImage:
 		if ev.Image != nil {
@@ -143,9 +157,14 @@ func (g *Gatherer) Observe(e *observe.Event, kernel string) {
 				g.exit = fmt.Sprintf("exit %d", st.ExitStatus())
 			}
 		}
+	case traces.KindStack:
+		if d, ok := g.doing[ev.TID]; ok && d.name != "" {
+			d.line = strings.Clone(api.OwnLine(ev.Stack(), nil))
+			g.doing[ev.TID] = d
+		}
 	case traces.KindSignal:
 		if st := unix.Signal(ev.Ret); st == unix.SIGSTOP || st == unix.SIGTSTP {
-			g.doing[ev.TID] = doing{stoppedBy + unix.SignalName(st), ev.Time}
+			g.doing[ev.TID] = doing{stoppedBy + unix.SignalName(st), ev.Time, ""}
 		}
 	}
 }
@@ -223,6 +242,9 @@ func (g *Gatherer) State() State {
 			s.Doing = "outside of CUDA's libraries"
 		default:
 			s.Doing = "in " + d.name
+			if d.line != "" {
+				s.Doing += ", called at " + d.line + ","
+			}
 		}
 		s.Since = d.since
 	}

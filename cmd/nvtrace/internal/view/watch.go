@@ -113,6 +113,7 @@ func (w *watching) look(now time.Time) *fleet.Report {
 	}
 	if w.all == nil {
 		w.all, w.files, w.taken = fleet.New(&w.opts), make(map[string]*growing), make(map[string]string)
+		w.all.Look = whereRank
 	}
 	var awake []*growing
 	for _, name := range names {
