@@ -333,6 +333,12 @@ func descendants(pid int) []int {
 	return list
 }
 
+// A SampledProcess is what looks at a process have come to, for programs.
+type SampledProcess struct {
+	PID int `json:"pid"`
+	*traces.Sampled
+}
+
 // report says what was found.
 func (s *sampling) report(command bool) error {
 	for _, pid := range view.SortedKeys(s.failed) {
@@ -345,13 +351,9 @@ func (s *sampling) report(command bool) error {
 		w = s.e.Stderr
 	}
 	if s.f.json.Given {
-		type process struct {
-			PID int `json:"pid"`
-			*traces.Sampled
-		}
-		list := []process{}
+		list := []SampledProcess{}
 		for _, pid := range view.SortedKeys(s.results) {
-			list = append(list, process{pid, s.results[pid]})
+			list = append(list, SampledProcess{pid, s.results[pid]})
 		}
 		return s.e.WriteJSON(w, s.f.json.Value, list)
 	}

@@ -14,8 +14,13 @@ import (
 	"testing"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/live"
+	"nvtrace/cmd/nvtrace/internal/look"
+	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/ioctl/allow"
+	"nvtrace/ptrace/outside"
 	"nvtrace/ptx"
+	"nvtrace/traces"
 )
 
 // jsonRuns are command lines of verbs that print what programs read; R is a recording, O a file with GPU code, P
@@ -34,6 +39,14 @@ var noJSON = map[string]string{
 
 // documents are results of which other packages write the text.
 var documents = map[string]any{"allowlist": allow.Document{}, "ptx check": &ptx.CheckReport{}, "ptx sites": []ptx.SiteReport{}}
+
+// ofProcesses are results of verbs that want a process or a run: values of the types that they print.
+var ofProcesses = map[string]any{
+	"sample":        []live.SampledProcess{{PID: 1, Sampled: &traces.Sampled{Devices: []traces.SampledDevice{{}}, Channels: []traces.SampledChannel{{}}, Works: []traces.SampledWork{{Name: "copy"}}}}},
+	"where":         look.Places{{Threads: []outside.Thread{{}}}},
+	"stat forecast": &view.Forecast{Ways: []view.WayForecast{{Flags: "-q"}}},
+	"stat repeat":   view.OverRuns([]*view.Stat{{}, {}}, 2),
+}
 
 // TestJSON: each verb that prints a table prints one JSON document with --json, which is as docs/schema says, and
 // docs/scripts.md names its members.
@@ -120,6 +133,17 @@ func TestJSON(t *testing.T) {
 				t.Errorf("docs/scripts.md does not name %q of nvtrace %s --json, only %s", name, verb, documented[verb])
 			}
 		}
+	}
+	for verb, result := range ofProcesses {
+		b, err := json.Marshal(result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc any
+		if err := json.Unmarshal(b, &doc); err != nil {
+			t.Fatal(err)
+		}
+		schemas.add(t, verb, result, doc)
 	}
 	schemas.check(t, "../../../../docs/schema")
 	for _, v := range verbs() {
