@@ -64,9 +64,9 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.Var(&f.settings, "map", "set entries of a map before the first kernel: `NAME[KEY]=VALUE`, NAME=@FILE (repeated)")
 	fs.StringVar(&f.pin, "map-pin", "", "keep the maps of programs on the host when the run has ended, for nvtrace maps pin and the next run, as `NAME`")
 	fs.Var(&f.vars, "set", "set a global variable of a probe: `VAR=VALUE` (repeated)")
-	fs.Func("maps", "show maps as `FORMAT` text or json, or write them to a file: FILE.json, or another name with a . or /", func(s string) error {
+	fs.Func("maps", "show maps as `FORMAT` text or json, or write them to a file: FILE.json, or another name with a . or /; - is stdout", func(s string) error {
 		f.json, f.mapsFile = s == "json" || strings.HasSuffix(s, ".json"), ""
-		if strings.ContainsAny(s, "./") {
+		if s == "-" || strings.ContainsAny(s, "./") {
 			f.mapsFile = s
 		} else if s != "json" && s != "text" {
 			return errors.New("want text, json, or the name of a file with a . or / in it")
