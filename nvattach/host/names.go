@@ -25,19 +25,43 @@ type names struct {
 // mostHeld bounds the files that are kept open. There may be few descriptors to be had.
 const mostHeld = 128
 
-// hold keeps a file open by which its functions can be named when the process has ended: its path may lead to another
-// by then, or to none, and a process in a container has paths of its own.
-func (n *names) hold(file *os.File, key proc.FileKey) {
-	var limit unix.Rlimit
-	_, known := n.held[key]
-	if known || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || uint64(len(n.held)) >= min(mostHeld, limit.Cur/8) {
+// mostAtOnce is the size of files whose functions are read while a thread waits.
+const mostAtOnce = 4 << 20
+
+// keep sees to it that a file's functions can be named when the process has ended, though its path may lead to another
+// by then. Files stay open only where that holds no file system that the program could want to unmount; those that no
+// path of this process leads to, as in containers, are read at once if they are small.
+func (n *names) keep(file *os.File, m *proc.Mapping, pid int, key proc.FileKey) {
+	if _, known := n.files[key]; known || n.held[key] != nil {
 		_ = file.Close()
 		return
 	}
-	if n.held == nil {
-		n.held = make(map[proc.FileKey]*os.File)
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && uint64(len(n.held)) < min(mostHeld, limit.Cur/8) && onOurMount(file) {
+		if n.held == nil {
+			n.held = make(map[proc.FileKey]*os.File)
+		}
+		n.held[key] = file
+		return
 	}
-	n.held[key] = file
+	var st unix.Stat_t
+	if err := unix.Stat(m.Path, &st); (err != nil || proc.KeyOf(&st) != key) && key.Size <= mostAtOnce {
+		n.read(file, m, pid, key)
+	}
+	_ = file.Close()
+}
+
+// onOurMount reports whether a file is on a mount that this process holds anyway: of its root or its folder.
+func onOurMount(file *os.File) bool {
+	mount := func(fd int, name string, flags int) uint64 {
+		var st unix.Statx_t
+		if unix.Statx(fd, name, flags, unix.STATX_MNT_ID, &st) != nil || st.Mask&unix.STATX_MNT_ID == 0 {
+			return 0 // before Linux 5.8
+		}
+		return st.Mnt_id
+	}
+	id := mount(int(file.Fd()), "", unix.AT_EMPTY_PATH)
+	return id != 0 && (id == mount(unix.AT_FDCWD, "/", 0) || id == mount(unix.AT_FDCWD, ".", 0))
 }
 
 // A codePart is a part of a file that a process has mapped to be executed.
@@ -65,7 +89,7 @@ func (n *names) mapped(pid int, e *dso.Event) {
 		if err != nil {
 			continue // its addresses stay numbers
 		}
-		n.hold(file, key)
+		n.keep(file, &m.Mapping, pid, key)
 		if len(n.parts) < maxParts {
 			n.parts = append(n.parts, codePart{m.Mapping, pid, key})
 		}
@@ -154,32 +178,51 @@ func (n *names) file(p *codePart) *namedFile {
 	if f, ok := n.files[p.key]; ok {
 		return f
 	}
-	if n.files == nil {
-		n.files = make(map[proc.FileKey]*namedFile)
-	}
-	n.files[p.key] = nil
-	path := strings.TrimSuffix(p.Path, " (deleted)")
 	r := n.held[p.key]
 	delete(n.held, p.key)
 	if r == nil {
-		var key proc.FileKey
-		var err error
-		if r, key, err = proc.OpenRegular(path); err != nil {
-			return nil
-		}
-		if key != p.key {
-			_ = r.Close()
-			return nil
-		}
+		r = p.open()
 	}
-	defer r.Close()
+	if r != nil {
+		defer r.Close()
+	}
+	return n.read(r, &p.Mapping, p.pid, p.key)
+}
+
+// open opens the file by what the process has mapped, or by its path; nil: neither leads to it any more.
+func (p *codePart) open() *os.File {
+	for _, open := range []func() (*os.File, proc.FileKey, error){
+		func() (*os.File, proc.FileKey, error) { return proc.OpenMapped(p.pid, &p.Mapping) },
+		func() (*os.File, proc.FileKey, error) { return proc.OpenRegular(p.Path) },
+	} {
+		r, key, err := open()
+		if err != nil {
+			continue
+		}
+		if key == p.key {
+			return r
+		}
+		_ = r.Close()
+	}
+	return nil
+}
+
+// read reads the functions of a file, of nil none.
+func (n *names) read(r *os.File, m *proc.Mapping, pid int, key proc.FileKey) *namedFile {
+	if n.files == nil {
+		n.files = make(map[proc.FileKey]*namedFile)
+	}
+	n.files[key] = nil
+	if r == nil {
+		return nil
+	}
 	file, err := dso.Read(r)
 	if err != nil {
 		return nil
 	}
-	functions, _ := unwind.FunctionsOf(file, path, dso.Root(p.pid)) // none of one that was stripped of all
+	functions, _ := unwind.FunctionsOf(file, strings.TrimSuffix(m.Path, " (deleted)"), dso.Root(pid)) // none of one that was stripped of all
 	file.Detach()
 	f := &namedFile{file, functions}
-	n.files[p.key] = f
+	n.files[key] = f
 	return f
 }
