@@ -155,7 +155,7 @@ const (
 // Text writes the listing: by lines of the source where they are known, by instructions elsewhere or where that is
 // wanted.
 func (l *Listing) Text(w io.Writer, instructions bool) error {
-	sources := make(map[string][]string)
+	sources := make(map[string]source)
 	var b strings.Builder
 	for i := range l.Kernels {
 		k := &l.Kernels[i]
@@ -197,7 +197,7 @@ func (k *Kernel) instructions(b *strings.Builder) {
 	}
 }
 
-func (k *Kernel) lines(b *strings.Builder, sources map[string][]string) {
+func (k *Kernel) lines(b *strings.Builder, sources map[string]source) {
 	rest := k.Total
 	for from := 0; from < len(k.Lines); {
 		name := k.Lines[from].File
@@ -206,12 +206,12 @@ func (k *Kernel) lines(b *strings.Builder, sources map[string][]string) {
 			rest -= k.Lines[to].Count
 			to++
 		}
-		source, ok := sources[name]
+		text, ok := sources[name]
 		if !ok {
-			source = readSource(name)
-			sources[name] = source
+			text = readSource(name)
+			sources[name] = text
 		}
-		k.file(b, name, source, k.Lines[from:to])
+		k.file(b, name, text, k.Lines[from:to])
 		from = to
 	}
 	if rest != 0 {
@@ -220,10 +220,13 @@ func (k *Kernel) lines(b *strings.Builder, sources map[string][]string) {
 }
 
 // file shows the lines of one file.
-func (k *Kernel) file(b *strings.Builder, name string, source []string, lines []Line) {
-	title := name
-	if source == nil {
+func (k *Kernel) file(b *strings.Builder, name string, of source, lines []Line) {
+	source, title := of.lines, name
+	switch {
+	case source == nil:
 		title += " (not found here: its lines are not shown)"
+	case of.name != name:
+		title += " (its lines are those of " + of.name + " here)"
 	}
 	fmt.Fprintf(b, "%14s %6s %6s  %s\n", "COUNT", "%", "LINE", title)
 	bare := func(from, to int) {
@@ -252,15 +255,21 @@ func (k *Kernel) file(b *strings.Builder, name string, source []string, lines []
 // mostSource bounds a file that is read as a source.
 const mostSource = 64 << 20
 
-// readSource returns the lines of a source, as its name says or in this folder; nil: it is not here.
-func readSource(name string) []string {
+// A source is the file that lines are shown of.
+type source struct {
+	name  string
+	lines []string // nil: it is not here
+}
+
+// readSource reads a source, as its name says or in this folder.
+func readSource(name string) source {
 	for _, at := range []string{name, path.Base(name)} {
 		if st, err := os.Stat(at); err != nil || !st.Mode().IsRegular() || st.Size() > mostSource {
 			continue
 		}
 		if b, err := os.ReadFile(at); err == nil {
-			return strings.Split(strings.ReplaceAll(string(b), "\t", "    "), "\n")
+			return source{at, strings.Split(strings.ReplaceAll(string(b), "\t", "    "), "\n")}
 		}
 	}
-	return nil
+	return source{}
 }

@@ -86,15 +86,15 @@ func TestReadSource(t *testing.T) {
 	if err := os.WriteFile("here.cu", []byte("a\n\tb"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := readSource("/built/elsewhere/here.cu"); len(got) != 2 || got[1] != "    b" {
+	if got := readSource("/built/elsewhere/here.cu"); got.name != "here.cu" || len(got.lines) != 2 || got.lines[1] != "    b" {
 		t.Errorf("%q", got)
 	}
 	if err := os.Mkdir("folder.cu", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"folder.cu", "/dev/zero", filepath.Join("no", "such.cu")} {
-		if got := readSource(name); got != nil {
-			t.Errorf("%s: %d lines", name, len(got))
+		if got := readSource(name); got.lines != nil {
+			t.Errorf("%s: %d lines", name, len(got.lines))
 		}
 	}
 }
