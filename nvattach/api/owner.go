@@ -114,6 +114,9 @@ func (a *Allocations) ownerOf(pid int32, name string) *OwnerMemory {
 	return o
 }
 
+// OutOfMemory reports whether an allocation has failed for want of memory.
+func (a *Allocations) OutOfMemory() bool { return a.failed != nil }
+
 // Owners returns who has allocated memory, who had most first: as it is now, or was at the first failure for want of memory.
 func (a *Allocations) Owners() []OwnerMemory {
 	if a.failed != nil {
@@ -125,8 +128,11 @@ func (a *Allocations) Owners() []OwnerMemory {
 // Now is Owners, whatever has failed.
 func (a *Allocations) Now() (list []OwnerMemory) {
 	called := false
-	for _, o := range a.owners {
-		list, called = append(list, *o), called || o.Count > 0
+	for k, o := range a.owners {
+		if called = called || o.Count > 0; k.name == OwnerContext && o.Most == 0 {
+			continue // what the driver holds was not recorded
+		}
+		list = append(list, *o)
 	}
 	if !called { // calls that allocate were not recorded
 		return nil

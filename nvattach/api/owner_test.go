@@ -52,6 +52,12 @@ func TestOwners(t *testing.T) {
 	alloc(50, 0x5000, "/x/app")
 	alloc(7, 0x6000)
 	alloc(5, 0x7000, "/usr/lib/python3/site-packages/cupy_backends/cuda/api/runtime.so")
+	a.Context(1, 0) // it was not recorded
+	for _, o := range a.Owners() {
+		if o.Owner == OwnerContext && o.Most != 100 {
+			t.Errorf("%+v", o)
+		}
+	}
 	a.Context(1, 10000)
 	add("libcuda.so.1", traces.Event{Kind: traces.KindCall, Name: "cuMemFree_v2", Args: [6]uint64{0x2000}})
 	add("libcuda.so.1", traces.Event{Kind: traces.KindReturn, Name: "cuMemFree_v2"})

@@ -707,8 +707,15 @@ func (f *Fleet) differing(r *Report) {
 // without returns the ranks that are not among some, and would be if they could: what a recording that was cut off lacks may
 // have come behind the cut.
 func (f *Fleet) without(have []int) (list []int) {
+	if len(have) == len(f.ranks) {
+		return nil
+	}
+	has := make([]bool, len(f.ranks))
+	for _, i := range have {
+		has[i] = true
+	}
 	for i := range f.ranks {
-		if f.ranks[i].Complete && !slices.Contains(have, i) {
+		if f.ranks[i].Complete && !has[i] {
 			list = append(list, i)
 		}
 	}

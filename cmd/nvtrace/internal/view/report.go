@@ -45,7 +45,7 @@ func (s *Totals) write(w io.Writer, r *ioctl.Report, l *Layout) error {
 		}
 	}
 	if owners := s.gathered.owners(); len(owners) > 0 {
-		if err := l.write(w, []table{ownerTable(owners, s.gathered.memoryReport())}); err != nil {
+		if err := l.write(w, []table{ownerTable(owners, s.gathered.memory.OutOfMemory(), s.gathered.memoryReport() != nil)}); err != nil {
 			return err
 		}
 	}
@@ -306,11 +306,11 @@ func (g *GPUTimes) shortByEvents() bool {
 	})
 }
 
-// ownerTable is who allocated memory of GPUs; m is nil where no stacks were recorded.
-func ownerTable(owners []api.OwnerMemory, m *api.MemoryReport) table {
+// ownerTable is who allocated memory of GPUs; failed says that there was no more once, stacks that these were recorded.
+func ownerTable(owners []api.OwnerMemory, failed, stacks bool) table {
 	several := slices.ContainsFunc(owners, func(o api.OwnerMemory) bool { return o.PID != owners[0].PID })
 	when := "at the end"
-	if m != nil && m.Failed != nil {
+	if failed {
 		when = "when there was no more"
 	}
 	var rows [][]string
@@ -319,7 +319,7 @@ func ownerTable(owners []api.OwnerMemory, m *api.MemoryReport) table {
 		switch {
 		case name == api.OwnerContext:
 			name, count = "the driver: contexts, code, what its pools keep", ""
-		case name == api.OwnerProgram && m == nil:
+		case name == api.OwnerProgram && !stacks:
 			name = "the program, or a framework in it (--stacks=alloc tells)"
 		case name == api.OwnerProgram:
 			name = "the program"
