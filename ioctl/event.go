@@ -497,7 +497,12 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.dst = escape.Append(p.dst, ev.Name)
 		p.text(", ")
 		p.dst = strconv.AppendUint(p.dst, ev.Args[0], 10)
-		p.text(" calls in ")
+		p.text(" calls")
+		if ev.Text != "" {
+			p.text(" within ")
+			p.dst = appendSafe(p.dst, ev.Text)
+		}
+		p.text(" in ")
 		p.text(time.Duration(ev.Args[2] &^ (1 << 63)).String())
 		p.mark(escape.ColorOff, " ---")
 	case traces.KindStack:

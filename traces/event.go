@@ -50,7 +50,7 @@ const (
 	KindProbe           // what became of a kernel that probes were to run in: Name (mangled), Probe; without Probe, the program was given its handle with probes (Args[0])
 	KindMap             // what a map of the probes held at the end: Name, Text (as it is printed), Data (as JSON)
 	KindCaptured        // capturing code images came to its end: what it came to; Captured
-	KindCount           // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data
+	KindCount           // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data, Text (the function within whose calls they were)
 	KindGPU             // a GPU did what a call had it do, or, with FlagUnfinished, had not done it: Name and Path (of the function), Args, Ret; Time is when that was noticed, see [Event.Work]
 	KindStack           // where the call that a thread is in was made, at Time: Name (the function), Data, see [Event.Stack]; with FlagUnfinished it was looked at since nothing went on
 	KindChannels        // what the GPU channels of a process were at, at Time: Data, a JSON object as nvtrace ps --json has it; Args has the number of the look, and how many events of it follow. With FlagUnfinished one of them has not got on for long

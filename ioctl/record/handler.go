@@ -111,6 +111,9 @@ func (r *Recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	if c.Class != classIoctl {
 		r.pass(t, c, false)
 	}
+	if p := r.rec.Agent().Find(t); p != nil {
+		p.Touched(t.TID)
+	}
 	if c.Class == classIoctl && r.opts.CountsOnly {
 		th.active = false
 		th.ev.Flags |= traces.FlagNoExit

@@ -28,11 +28,38 @@ type CallCount struct {
 	// Counted is how many of the calls were counted in the program: of those, Self and Max
 	// are not known, and Total has calls inside of others of the same function twice.
 	Counted uint64 `json:"counted,omitempty"`
+	// Within are the functions within whose calls counted ones were made, by how many: not of those that were made
+	// within none.
+	Within []CountedWithin `json:"within,omitempty"`
 	// Buckets are the counted calls by time: below 32 ns, below 64 ns, …
 	Buckets []uint64 `json:"buckets,omitempty"`
 
 	module  Library
 	purpose Purpose
+}
+
+// CountedWithin are counted calls within those of another function.
+type CountedWithin struct {
+	Name  string `json:"name"`
+	Calls uint64 `json:"calls"`
+}
+
+// maxWithin is how many functions are kept apart of those within whose calls one was counted.
+const maxWithin = 1 << 8
+
+// within adds counted calls within those of another function.
+func (c *CallCount) within(name string, calls uint64) {
+	i := slices.IndexFunc(c.Within, func(w CountedWithin) bool { return w.Name == name })
+	switch {
+	case i >= 0:
+	case len(c.Within) < maxWithin:
+		c.Within = append(c.Within, CountedWithin{Name: strings.Clone(name)})
+		i = len(c.Within) - 1
+	default:
+		i = maxWithin - 1
+		c.Within[i].Name = "(other)"
+	}
+	c.Within[i].Calls += calls
 }
 
 // Report is a Summary's result.
@@ -106,6 +133,9 @@ func (s *Summary) counted(ev *traces.Event, t *Tracker) {
 	unfinished := calls - min(returned, calls)
 	c.Calls, c.Counted, c.Unfinished = c.Calls+calls, c.Counted+calls, c.Unfinished+unfinished
 	c.Total += int64(ev.Args[2] &^ (1 << 63))
+	if ev.Text != "" {
+		c.within(ev.Text, calls)
+	}
 	s.report.Calls, s.report.Counted, s.report.Unfinished = s.report.Calls+calls, s.report.Counted+calls, s.report.Unfinished+unfinished
 	if l.f != nil && l.f.Result.Status {
 		c.Failed, s.report.Failed = c.Failed+nonzero, s.report.Failed+nonzero
@@ -203,7 +233,11 @@ func (s *Summary) Report() *Report {
 	r := s.report
 	r.Functions = make([]CallCount, 0, len(s.counts))
 	for _, c := range s.counts {
-		r.Functions = append(r.Functions, *c)
+		f := *c
+		f.Within = slices.SortedFunc(slices.Values(c.Within), func(a, b CountedWithin) int {
+			return cmp.Or(cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Name, b.Name))
+		})
+		r.Functions = append(r.Functions, f)
 	}
 	slices.SortFunc(r.Functions, func(a, b CallCount) int {
 		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Library, b.Library), strings.Compare(a.Name, b.Name))

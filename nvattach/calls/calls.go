@@ -32,6 +32,9 @@ type Options struct {
 	// Counts selects functions, by name, whose calls are counted and not recorded; nil: none. With
 	// failed those that fail are recorded, without arguments.
 	Counts func(name string) (count, failed bool)
+	// Inner has calls that say little counted by the recorded calls that they are made within, see api.Module.Minor
+	// and agent.Hook.Inner, and those that Counts selects, too.
+	Inner bool
 	// Times has what functions of the driver have a GPU do timed, by an event behind it. They are
 	// recorded, whatever Counts says.
 	Times bool
@@ -310,6 +313,9 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 	if t.opts.Counts != nil && h.OnRecord == nil && h.Work == nil && !h.Stop {
 		h.Count, h.Failed = t.opts.Counts(name)
 		h.Failed = h.Failed && f != nil && f.Result.Status
+	}
+	if t.opts.Inner && h.OnRecord == nil && h.Work == nil && !h.Stop && h.OnFail == nil && (h.Count || module.Minor(name)) {
+		h.Inner, h.Failed = true, f != nil && f.Result.Status
 	}
 	return h
 }

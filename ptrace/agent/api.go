@@ -214,11 +214,14 @@ type Work struct {
 // Count is what was counted of a thread's calls of a function.
 type Count struct {
 	Hook     *Hook
+	Within   *Hook // of Hook.Inner: the innermost hooked call that they were made in; nil: they were made in none
 	TID      int
 	Calls    uint64
 	Returned uint64 // of the calls; what follows is of these
-	Time     int64  // in them, ns
 	Nonzero  uint64 // those with a result whose low 32 bits are not 0
+	// Time in them, ns. Of a function's calls in a thread the first 16 are timed, then one in 16, which stands for
+	// these.
+	Time int64
 	// Buckets has the calls by time: the first those below 32 ns, each other one those
 	// below twice the bound of the one before, the last what is left.
 	Buckets [numBuckets]uint32

@@ -65,6 +65,7 @@ func (p *Process) HookAll(t *ptrace.Task, list []Target) error {
 		x := &list[i]
 		if x.Err = p.hook(t, x, threads, &room); x.Err == nil {
 			p.a.stats.Hooks++
+			p.inner = p.inner || x.Hook.Inner
 			if x.Hook.Probe != 0 {
 				p.a.stats.Probes++
 			}
@@ -359,9 +360,12 @@ func (h *Hook) encode(s *hookSite) []byte {
 	le.PutUint64(b[hookNext:], uint64(ago))
 	if h.Count {
 		flags |= hookCount
-		if h.Failed {
-			flags |= hookFailed
-		}
+	}
+	if h.Inner && !h.NoReturn && !h.Stop && !h.Once && h.Work == nil && !h.Waits && h.Ends == nil {
+		flags |= hookInner
+	}
+	if h.Failed && (h.Count || h.Inner) {
+		flags |= hookFailed
 	}
 	if w := h.Work; w != nil && !h.Count {
 		flags |= hookTimed
@@ -696,8 +700,32 @@ func callRecord(t *ptrace.Task, h *Hook, args [6]uint64, sp, caller uint64) *Rec
 	return rec
 }
 
-// Offsets in struct open of the hook's number and of when the call began.
+// Offsets in struct open of the hook's number, of when the call began, and of how it is counted.
 const (
 	openHook  = 16
 	openBegin = 24
+	openHow   = 40
+
+	openInner   = 2
+	openTouched = 4 // OPEN_TOUCHED
 )
+
+// Touched must be called when something was recorded at a stop of a thread within a call that may only be counted,
+// which is recorded then, see Hook.Inner. The thread is stopped.
+func (p *Process) Touched(tid int) {
+	r := p.byTID[tid]
+	if r == nil || !p.inner {
+		return
+	}
+	slot := uint64(slotAddr + r.home*slotSize)
+	depth, err := p.read64(slot + slotDepth)
+	if err != nil || depth == 0 || depth > maxOpen {
+		return
+	}
+	open := slot + slotOpen + (depth-1)*openSize
+	begin, err1 := p.read64(open + openBegin)
+	how, err2 := p.read64(open + openHow)
+	if err1 == nil && err2 == nil && int64(begin) < 0 && how&openInner != 0 {
+		_ = p.write64(open+openHow, how|openTouched) // fails if the process has ended
+	}
+}

@@ -597,6 +597,65 @@ func TestHookCountFailed(t *testing.T) {
 	}
 }
 
+// timed reports whether about as many calls have a time as there are.
+func timed(c *Count) bool {
+	n := uint64(0)
+	for _, b := range c.Buckets {
+		n += uint64(b)
+	}
+	return c.Time > 0 && n >= min(c.Calls, 16) && n < c.Calls+16
+}
+
+// TestHookInner: of calls within others only those are recorded that fail, and those around them; all in order.
+func TestHookInner(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	const all, zeros = 3193, 610 // calls of fib for fib(16), and of fib(0) among them
+	for i := range 4 {
+		counted, failed := uint64(0), i%2 > 0
+		tr := newTracer(t)
+		if i < 2 {
+			tr.a.counter = counter{} // times by the clock
+		}
+		h := &Hook{Name: "fib", Inner: true, Failed: failed}
+		tr.a.o.Counted = func(_ *Process, c *Count) {
+			counted += c.Calls
+			if c.Within != h || c.Returned != c.Calls || !timed(c) || failed && c.Nonzero > 0 {
+				t.Errorf("counted %+v", c)
+			}
+		}
+		tr.hooks(h)
+		if out := tr.run(bin, "fib"); out != "fib 987\n" {
+			t.Errorf("printed %q", out)
+		}
+		want := uint64(1)
+		if failed {
+			want = all - zeros
+		}
+		calls, returns, _ := tr.nesting()
+		if uint64(calls) != want || returns != calls || counted != all-want {
+			t.Errorf("failed %v: %d calls recorded, %d returns, %d counted", failed, calls, returns, counted)
+		}
+		var open []*got
+		last := int64(0)
+		for i := range tr.records {
+			g := &tr.records[i]
+			if g.Kind == KindCall {
+				if len(open) > 0 && g.Begin < open[len(open)-1].Begin || g.Begin < last || g.Args[0] > 16 {
+					t.Fatalf("call %+v in %+v, behind one that has ended at %d", g.Record, open, last)
+				}
+				open = append(open, g)
+				continue
+			}
+			c := open[len(open)-1]
+			open = open[:len(open)-1]
+			if g.Begin != c.Begin || g.SP != c.SP || g.End < max(g.Begin, last) || g.Ret == 0 {
+				t.Fatalf("return %+v of %+v, behind one that has ended at %d", g.Record, c.Record, last)
+			}
+			last = g.End
+		}
+	}
+}
+
 // TestHookRate: calls stop as often as Rate says, and returns that have failed.
 func TestHookRate(t *testing.T) {
 	bin := compile(t, "testdata/hooks.c")

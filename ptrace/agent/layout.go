@@ -42,8 +42,8 @@ const (
 	maxOpen  = 84
 
 	numCounts  = 4096
-	numBuckets = 24
-	countSize  = 32 + 4*numBuckets
+	numBuckets = 22
+	countSize  = 40 + 4*numBuckets
 
 	numRules   = 512
 	numTables  = 3
@@ -175,6 +175,7 @@ const (
 	hookFails  = 8192
 	hookOrders = 16384
 	hookBehind = 32768
+	hookInner  = 65536
 
 	derefString = 1
 	derefIn     = 2

@@ -105,6 +105,7 @@ type Process struct {
 	times   bool     // the memory of struct times is mapped
 	driver  Driver   // of Time
 	scaled  bool     // it knows how fast the processor's counter runs
+	inner   bool     // some of its functions have Hook.Inner
 
 	first  []byte         // mapped at once: shared, and the first of chunks
 	shared []byte         // struct shared
@@ -252,6 +253,11 @@ type Hook struct {
 	// Failed has calls that Count would count recorded at their return, which then comes without its
 	// call, if the low 32 bits of their result are not 0.
 	Failed bool
+	// Inner has calls that are made within those of other hooked functions counted by these, where their return is
+	// watched. They are recorded all the same, from their beginning, if something else is recorded within them: an
+	// ioctl, a call that is; see Process.Touched, too; and with Failed if the low 32 bits of their result are not
+	// 0. With Count, calls that are made within none are counted, too, and none is recorded but as Failed says.
+	Inner bool
 	// Once records only the first call with each value of the first argument;
 	// others cost a few nanoseconds, and are counted. See Process.Forget and
 	// Process.Repeated.

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "a8650e05fa9d78fa1f255b7e646425a45732897b21931912ceb2fd9a59401a04"
+const blobStamp = "40e02500f65f4622bdef2cee22d36f3948871e4b1760aa3fc9b6c2e21d8afe3a"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "074bc8fca314e4cef2ed83f24899bff4b8aed230bc5cd104754524c8b08b1ad7"
+	blobSum   = "7210fc765bd3e8ded558a1bc3941447ecd232c333622b78dddb35e318aa84e72"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,12 +29,12 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000ae0,
 	"tp_insn":        0x70000ae8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70007550,
+	"sys_out":        0x70007df0,
 	"own_check":      0x7000003d,
 	"own_insn":       0x70000047,
 	"own_not":        0x70000054,
-	"bell_load":      0x7000758a,
-	"bell_insn":      0x70007596,
+	"bell_load":      0x70007e2a,
+	"bell_insn":      0x70007e36,
 	"probe_entry":    0x70000af2,
 	"probe_watch":    0x70000c4d,
 	"probe_return":   0x70000e29,
@@ -145,7 +145,7 @@ var blobLayout = []uint64{
 	0x20,
 	0x550000060000,
 	0x1000,
-	0x18,
+	0x16,
 	0x80,
 	0x10,
 	0x70031000,

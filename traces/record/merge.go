@@ -330,10 +330,14 @@ func (r *Recorder) Record(on bool) int64 {
 
 // counted implements agent.Options.Counted.
 func (r *Recorder) counted(p *agent.Process, c *agent.Count) {
+	within := ""
+	if c.Within != nil {
+		within = c.Within.Name
+	}
 	r.put(&traces.Event{
 		Kind: traces.KindCount, PID: int32(p.PID), TID: int32(c.TID), Time: r.Now(), FD: -1,
 		Name: c.Hook.Name, Path: c.Hook.Library, Args: [6]uint64{c.Calls, c.Returned, uint64(c.Time), c.Nonzero},
-		Data: appendBuckets(c.Buckets[:]),
+		Data: appendBuckets(c.Buckets[:]), Text: within,
 	})
 }
 

@@ -117,7 +117,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	list := []record.Extension{ioctls.New(r, &s.ioctls).Extension()}
 	s.shim.noteTo(r)
 	o := &calls.Options{
-		Libraries: s.f.recorded(), Agent: r.Agent(), Counts: s.f.countedOnly(), Times: s.f.gpuTimes != "off" && s.f.gpuTimes != timesByTracker, NoLaunches: s.f.gpuTimes == timesByProbe, Logger: s.opts.Logger,
+		Libraries: s.f.recorded(), Agent: r.Agent(), Counts: s.f.countedOnly(), Inner: s.f.countedOnly() != nil && s.f.api.Inner(), Times: s.f.gpuTimes != "off" && s.f.gpuTimes != timesByTracker, NoLaunches: s.f.gpuTimes == timesByProbe, Logger: s.opts.Logger,
 		Report: func(text string) { r.Note(nil, text) },
 	}
 	switch {

@@ -50,6 +50,9 @@ func (f *APIFlag) Set(list string) (err error) {
 	return err
 }
 
+// Inner reports whether calls that say little are counted by the calls that they are made within.
+func (f *APIFlag) Inner() bool { return f.Given && !f.all && !f.Count }
+
 // Counts says which functions are counted in the program and not recorded, and whether those
 // of them that fail are; nil: none.
 func (f *APIFlag) Counts() func(name string) (count, failed bool) {

@@ -366,6 +366,25 @@ func unknownRows(r *ioctl.Report) (rows [][]string) {
 	return rows
 }
 
+// innerRows returns a row for each function whose calls within those of another were only counted.
+func innerRows(r *api.Report) (rows [][]string) {
+	type inner struct {
+		library, name string
+		api.CountedWithin
+	}
+	var list []inner
+	for _, c := range r.Functions {
+		for _, in := range c.Within {
+			list = append(list, inner{c.Library, c.Name, in})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b inner) int { return cmp.Compare(b.Calls, a.Calls) })
+	for _, c := range list {
+		rows = append(rows, []string{cli.Count(c.Calls), c.library, c.name, c.Name})
+	}
+	return rows
+}
+
 // writeAPI draws the table of library calls, if there were any.
 func (s *Totals) writeAPI(w io.Writer, l *Layout) error {
 	r := s.api()
@@ -379,7 +398,11 @@ func (s *Totals) writeAPI(w io.Writer, l *Layout) error {
 		})
 	}
 	header := []string{">calls", ">failed", ">total", ">self", ">ioctls", ">in ioctls", "library", "call"}
-	if err := l.write(w, []table{{"API calls by time, with the ioctls they caused", header, rows, fewAPI}}); err != nil {
+	tables := []table{{"API calls by time, with the ioctls they caused", header, rows, fewAPI}}
+	if inner := innerRows(r); len(inner) > 0 {
+		tables = append(tables, table{"API calls that were only counted, by the call that they were made in", []string{">calls", "library", "call", "in"}, inner, fewAPI})
+	}
+	if err := l.write(w, tables); err != nil {
 		return err
 	}
 	unfinished := ""
@@ -387,7 +410,7 @@ func (s *Totals) writeAPI(w io.Writer, l *Layout) error {
 		unfinished = fmt.Sprintf(", %d of them not seen to return", r.Unfinished)
 	}
 	if r.Counted > 0 {
-		unfinished += fmt.Sprintf(", %d counted in the program, whose times are not in the sum", r.Counted)
+		unfinished += fmt.Sprintf(", %d only counted, whose times are not in the sum", r.Counted)
 	}
 	_, err := fmt.Fprintf(w, "%d API calls in %s, %d failed%s; %d ioctls in %s were made during them\n",
 		r.Calls, cli.OrZero(cli.Duration(r.Time)), r.Failed, unfinished, r.Ioctls, cli.OrZero(cli.Duration(r.IoctlTime)))

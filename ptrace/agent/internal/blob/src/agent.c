@@ -404,12 +404,13 @@ static long agent_ioctl(struct regs *g)
 	kind = *(volatile u8 *)&S->kinds[fd];
 	if (!kind || *(volatile u64 *)&S->armed)
 		return plain(g, NR_IOCTL);
+	sl = find_slot();
+	if (!sl || !sl->ring || sl->off)
+		return plain(g, NR_IOCTL);
+	record_outer(sl);
 	p = (const struct plan *)C->plan;
 	rule = find_rule(p, kind, request);
 	if (!rule)
-		return plain(g, NR_IOCTL);
-	sl = find_slot();
-	if (!sl || !sl->ring || sl->off)
 		return plain(g, NR_IOCTL);
 	more.n = more.data = 0;
 	n0 = arg ? rule->size : 0;

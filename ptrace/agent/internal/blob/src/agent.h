@@ -104,6 +104,15 @@ extern long file_call(const struct regs *g, u64 nr);
 // An argument of a hooked call, counted as struct deref does.
 extern u64 argument(const struct frame *f, u32 i);
 
+// Records calls that were only counted so far, as something else of this thread is about to be recorded.
+extern void record_open(struct slot *sl);
+static inline void record_outer(struct slot *sl)
+{
+	u64 n = sl->depth;
+	if (n && n <= NOPEN && unlikely((sl->open[n - 1].begin & COUNTED) && (sl->open[n - 1].how & OPEN_INNER)))
+		record_open(sl);
+}
+
 // A hooked call that returns.
 struct leaving {
 	u64 sp, hook;

@@ -100,11 +100,11 @@ static inline struct record *reserve_call(struct slot *sl, u32 size, u32 kind, u
 	return r;
 }
 
-// The counters of a thread's calls of a function; 0: there is no room for them, and the
-// calls are recorded.
-static struct count *counter(const struct slot *sl, u64 hook)
+// The counters of a thread's calls of a function, within those of another one, whose number + 1 is within;
+// 0: there is no room for them, and the calls are recorded.
+static struct count *counter(const struct slot *sl, u64 hook, u64 within)
 {
-	u64 key = sl->ids << 32 | (hook + 1); // by the thread
+	u64 key = sl->ids << 32 | within << 16 | (hook + 1); // by the thread
 	u32 i = (u32)(key * 0x9e3779b97f4a7c15ul >> 52), n;
 	for (n = 0; n < 16; n++, i = (i + 1) % NCOUNTS) {
 		struct count *c = (struct count *)COUNT_ADDR + i;
@@ -122,11 +122,11 @@ static struct count *counter(const struct slot *sl, u64 hook)
 
 // Adds in one instruction, which a signal handler of the thread can't divide.
 static inline void add64(u64 *p, u64 v) { __asm__ volatile("addq %1,%0" : "+m"(*p) : "r"(v) : "cc"); }
-static inline void inc32(u32 *p) { __asm__ volatile("incl %0" : "+m"(*p) : : "cc"); }
+static inline void add32(u32 *p, u32 v) { __asm__ volatile("addl %1,%0" : "+m"(*p) : "r"(v) : "cc"); }
 
 // When a counted call begins. What other threads do is not compared with that, so that the
 // counter does, which costs less than the clock.
-static inline u64 count_begin(void) { return likely(C->scale) ? (ticks() & ~TICKS) | TICKS : now(); }
+static inline u64 count_begin(void) { return likely(C->scale) ? COUNTED | (ticks() & TIME) : COUNTED | CLOCKED | now(); }
 
 // Reads the clock, and notes by how much it is ahead of the processor's counter.
 u64 read_clock(struct slot *sl)
@@ -145,27 +145,34 @@ u64 read_clock(struct slot *sl)
 static inline u64 since(u64 begin)
 {
 	u64 passed;
-	if (!(begin & TICKS))
-		return now() - begin;
-	passed = (ticks() - begin) & ~TICKS;
-	if (unlikely(passed >> 62))
+	if (unlikely(begin & CLOCKED))
+		return now() - (begin & TIME);
+	passed = (ticks() - begin) & TIME;
+	if (unlikely(passed >> 61))
 		return 0; // the counter of another processor is behind
 	return scaled(passed);
 }
 
-// Adds a call that has returned after ns. Bucket 0 is below 32 ns, each further one of twice the
-// length.
-static void count_return(struct count *c, u64 ns, u64 ret)
+// Adds the time of a call, which stands for n. Bucket 0 is below 32 ns, each further one of twice the length.
+static void count_time(struct count *c, u64 ns, u32 n)
 {
 	int b = 63 - __builtin_clzl(ns | 1) - 4;
 	if (b < 0)
 		b = 0;
 	if (b >= (int)NBUCKETS)
 		b = NBUCKETS - 1;
-	add64(&c->time, ns);
+	add64(&c->time, n * ns);
+	add32(&c->bucket[b], n);
+}
+
+// Adds a call that has returned.
+static inline void count_return(struct count *c, const struct open *o, u64 ret)
+{
+	add64(&c->returned, 1);
 	if ((u32)ret)
 		add64(&c->nonzero, 1);
-	inc32(&c->bucket[b]);
+	if (o->how & OPEN_TIMED)
+		count_time(c, since(o->begin), o->how & OPEN_MANY ? TIMED_ONE : 1);
 }
 
 // Writes the record of a return, with what the function has left in memory; of a call that did not
@@ -175,7 +182,7 @@ static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 fla
 	u32 n = 0, data = 0, i, at;
 	struct record *r;
 	struct seg *seg;
-	if (!flags && !(o->begin & TICKS))
+	if (!flags && !(o->begin & COUNTED))
 		for (i = 0; i < 4; i++)
 			if (o->out[i].addr) {
 				n++;
@@ -188,7 +195,7 @@ static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 fla
 	r->flags = flags;
 	r->begin = o->begin;
 	r->end = stamp(sl);
-	if (unlikely(o->begin & TICKS))
+	if (unlikely(o->begin & COUNTED))
 		r->begin = r->end - since(o->begin);
 	r->ret = ret;
 	r->hook = o->hook;
@@ -247,37 +254,31 @@ static void prune(struct slot *sl, u64 sp, int all)
 		cpy(&was, o, sizeof was);
 		if (was.sp != at || in_place(&was) || !__sync_bool_compare_and_swap(&o->sp, at, 0))
 			continue;
-		if (GATE && sl->ring && !sl->off && !(HOOKS[was.hook % NHOOKS].flags & HOOK_COUNT))
+		if (GATE && sl->ring && !sl->off && !(was.begin & COUNTED) && !(HOOKS[was.hook % NHOOKS].flags & HOOK_COUNT))
 			write_return(sl, &was, 0, F_UNFINISHED);
 	}
 	shrink(sl);
 }
 
-// Makes the function return to us. 0: not possible.
-static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h, u64 begin)
+// Begins an entry at the end of the list.
+static inline struct open *enlist(struct slot *sl, u64 at, u64 sp)
 {
-	u64 sp = (u64)&f->ret, ret = f->ret, at;
-	u32 i, n;
-	struct open *o;
-	if (sl->depth >= NOPEN)
-		prune(sl, sp, 1);
-	at = *(volatile u64 *)&sl->depth;
-	if (at >= NOPEN)
-		return 0;
-	f->ret = (u64)return_entry; // first, or the call would look dead
-	o = &sl->open[at];
-	do { // a handler that comes before the second store uses the same entry
+	struct open *o = &sl->open[at];
+	do { // a handler that comes before the last store uses the same entry
 		*(volatile u64 *)&o->sp = sp;
+		barrier();
+		*(volatile u64 *)&o->begin = 0;
 		barrier();
 		*(volatile u64 *)&sl->depth = at + 1;
 		barrier();
 	} while (*(volatile u64 *)&o->sp != sp);
-	o->ret = ret;
-	o->hook = f->hook;
-	o->begin = begin;
-	o->out[0].addr = 0;
-	if (begin & TICKS)
-		return o;
+	return o;
+}
+
+// Keeps which memory is to be copied when a call returns.
+static void keep_outs(struct open *o, const struct frame *f, const struct hook *h)
+{
+	u32 i, n;
 	for (i = n = 0; i < h->nderef && i < 8 && n < 4; i++) {
 		const struct deref *d = &h->deref[i];
 		u64 a;
@@ -290,6 +291,29 @@ static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h
 	}
 	for (; n < 4; n++)
 		o->out[n].addr = 0;
+}
+
+// Makes the function return to us. 0: not possible.
+static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h, u64 begin)
+{
+	u64 sp = (u64)&f->ret, ret = f->ret, at;
+	struct open *o;
+	if (sl->depth >= NOPEN)
+		prune(sl, sp, 1);
+	at = *(volatile u64 *)&sl->depth;
+	if (at >= NOPEN)
+		return 0;
+	f->ret = (u64)return_entry; // first, or the call would look dead
+	o = enlist(sl, at, sp);
+	o->ret = ret;
+	o->hook = f->hook;
+	if (h->flags & HOOK_COUNT) {
+		o->count = 0;
+		o->how = OPEN_TIMED;
+	} else
+		keep_outs(o, f, h);
+	barrier();
+	o->begin = begin;
 	return o;
 }
 
@@ -317,17 +341,74 @@ static int stops(struct hook *h, u64 at)
 	return due(h, at);
 }
 
-// Returns when the call began, 0 where its return will not be seen. stop becomes 1 + where the
-// record is, if the call is to stop.
-static u64 write_call(struct slot *sl, struct frame *f, struct hook *h, u64 *stop)
+// Whether a call is one of those of a thread that are counted there.
+static inline int of_counter(const struct count *c, const struct slot *sl, const struct open *o)
 {
-	u64 addr[8], caller = f->ret, pos, begin;
+	return (c->key & ~(0xfffful << 16)) == (sl->ids << 32 | (o->hook + 1));
+}
+
+// When a call began that was counted so far, of which something is recorded at a time: not before what the thread
+// recorded before it, nor before the call that it is within.
+static u64 began(struct slot *sl, const struct open *o, u64 at)
+{
+	u64 begin = o->begin & CLOCKED ? o->begin & TIME : at - since(o->begin), last = o->how >> OPEN_BITS;
+	if (begin < last)
+		begin = last;
+	if (o > sl->open && o[-1].sp && !(o[-1].begin & COUNTED) && begin < o[-1].begin)
+		begin = o[-1].begin;
+	return begin < at ? begin : at;
+}
+
+// Records the calls that the thread is in and that were only counted so far, outermost first. A signal handler may
+// come in between, and finds those done that this has begun with.
+static u64 write_call(struct slot *sl, struct frame *f, struct hook *h, u64 *stop, struct open *late);
+__attribute__((noinline)) void record_open(struct slot *sl)
+{
+	u64 i, n = sl->depth, words[sizeof(struct frame) / 8 + 32];
+	struct frame *f = (struct frame *)words;
+	for (i = 0; i < n && i < NOPEN; i++) {
+		struct open *o = &sl->open[i];
+		struct hook *h = &HOOKS[o->hook % NHOOKS];
+		u64 how = *(volatile u64 *)&o->how, begin;
+		if (!o->sp || !(o->begin & COUNTED) || !(how & OPEN_INNER) || !swap_own(&o->how, how, how & ~(u64)OPEN_INNER))
+			continue;
+		if (of_counter((struct count *)o->count, sl, o))
+			add64(&((struct count *)o->count)->calls, -1ul);
+		f->rdi = o->args[0];
+		f->rsi = o->args[1];
+		f->rdx = o->args[2];
+		f->rcx = o->args[3];
+		f->r8 = o->args[4];
+		f->r9 = o->args[5];
+		f->hook = o->hook;
+		f->ret = o->ret;
+		for (begin = 0; begin < 32; begin++)
+			f->stack[begin] = 0;
+		copy(f->stack, o->sp + 8, (h->words < 32 ? h->words : 32) * 8);
+		begin = write_call(sl, f, h, 0, o);
+		if (!begin) // nobody is there
+			begin = now();
+		keep_outs(o, f, h);
+		barrier();
+		o->begin = begin;
+	}
+}
+
+// Returns when the call began, 0 where its return will not be seen. stop becomes 1 + where the
+// record is, if the call is to stop. late is the entry of a call that has begun before, with f a copy of what it
+// was called with; 0 for one that begins.
+static u64 write_call(struct slot *sl, struct frame *f, struct hook *h, u64 *stop, struct open *late)
+{
+	u64 addr[8], caller = f->ret, sp = late ? late->sp : (u64)&f->ret, pos, begin;
 	u32 len[8], n = 0, data = 0, at, i, words = h->words * 8, derefs = h->nderef; // another supervisor may change them
 	struct record *r;
-	struct open *o = 0;
+	struct open *o = late;
 	struct seg *seg;
-	if ((h->flags & HOOK_RETURN) && sl->depth)
-		prune(sl, (u64)&f->ret, 0);
+	if (!late) {
+		if ((h->flags & HOOK_RETURN) && sl->depth)
+			prune(sl, sp, 0);
+		record_outer(sl);
+	}
 	for (i = 0; i < derefs && i < 8; i++) {
 		const struct deref *d = &h->deref[i];
 		addr[i] = 0;
@@ -346,7 +427,9 @@ static u64 write_call(struct slot *sl, struct frame *f, struct hook *h, u64 *sto
 	if (!r)
 		return 0;
 	r->begin = r->end = begin = stamp(sl);
-	if (h->flags & HOOK_RETURN)
+	if (late)
+		r->begin = begin = began(sl, late, begin);
+	else if (h->flags & HOOK_RETURN)
 		o = watch(sl, f, h, begin);
 	r->flags = o ? 0 : F_NORETURN;
 	r->args[0] = f->rdi;
@@ -357,11 +440,11 @@ static u64 write_call(struct slot *sl, struct frame *f, struct hook *h, u64 *sto
 	r->args[5] = f->r9;
 	r->hook = f->hook;
 	r->caller = caller;
-	r->sp = (u64)&f->ret;
+	r->sp = sp;
 	seg = (struct seg *)(r + 1);
 	if (words) {
-		u32 got = words - copy((u8 *)r + at, (u64)f->stack, words);
-		*seg++ = (struct seg){(u64)f->stack, words, got, 0, at, 0, 0};
+		u32 got = words - copy((u8 *)r + at, sp + 8, words);
+		*seg++ = (struct seg){sp + 8, words, got, 0, at, 0, 0};
 		at += words;
 	}
 	for (i = 0; n && i < derefs && i < 8; i++) {
@@ -380,7 +463,7 @@ static u64 write_call(struct slot *sl, struct frame *f, struct hook *h, u64 *sto
 	}
 	pos = r->pos;
 	set_state(r, DONE);
-	if ((h->flags & HOOK_STOP) && !(C->dead & 1) && stops(h, begin))
+	if (!late && (h->flags & HOOK_STOP) && !(C->dead & 1) && stops(h, begin))
 		*stop = pos + 1;
 	else if (unlikely(*(volatile u64 *)&S->armed))
 		trap(TRAP_WAKE, 0);
@@ -400,36 +483,52 @@ static void count_call(struct slot *sl, struct frame *f, const struct hook *h, s
 
 // Counts a call of a function that nothing else is wanted of, as most are, where all is as
 // usual: then as little memory is looked at as can be, since that, and not the instructions,
-// is what a call costs that comes once in a microsecond.
-static inline int count_fast(struct frame *f)
+// is what a call costs that comes once in a microsecond. The counter is read for one call in TIMED_ONE, and
+// where the call may be recorded after all.
+static inline int count_fast(struct frame *f, u32 flags)
 {
 	struct slot *sl = find_slot();
-	u64 sp = (u64)&f->ret, ret = f->ret, at;
+	u64 sp = (u64)&f->ret, ret = f->ret, at, within = 0, how;
 	struct count *c;
 	struct open *o;
 	if (unlikely((C->dead & 1) || killed()))
 		return 0;
-	if (unlikely(!sl || !sl->ring || sl->off || !C->scale || (C->times && times_busy(sl, sp))))
+	if (unlikely(!sl || !sl->ring || sl->off || (C->times && times_busy(sl, sp))))
 		return 0;
 	at = *(volatile u64 *)&sl->depth;
 	if (unlikely(at >= NOPEN || (at && sl->open[at - 1].sp <= sp))) // something was left by longjmp
 		return 0;
-	c = counter(sl, f->hook);
+	if (flags & HOOK_INNER) {
+		if (at && sl->open[at - 1].begin)
+			within = sl->open[at - 1].hook + 1;
+		else if (!(flags & HOOK_COUNT))
+			return 0;
+	}
+	c = counter(sl, f->hook, within);
 	if (unlikely(!c))
 		return 0;
+	if (c->calls < TIMED_ONE)
+		how = OPEN_TIMED;
+	else
+		how = c->calls % TIMED_ONE ? 0 : OPEN_TIMED | OPEN_MANY;
 	add64(&c->calls, 1);
 	f->ret = (u64)return_entry; // as watch does
-	o = &sl->open[at];
-	do {
-		*(volatile u64 *)&o->sp = sp;
-		barrier();
-		*(volatile u64 *)&sl->depth = at + 1;
-		barrier();
-	} while (*(volatile u64 *)&o->sp != sp);
+	o = enlist(sl, at, sp);
 	o->ret = ret;
 	o->hook = f->hook;
-	o->out[0].addr = (u64)c;
-	o->begin = (ticks() & ~TICKS) | TICKS;
+	o->count = (u64)c;
+	if ((flags & (HOOK_INNER | HOOK_COUNT)) == HOOK_INNER) {
+		how |= OPEN_INNER | sl->last << OPEN_BITS;
+		o->args[0] = f->rdi;
+		o->args[1] = f->rsi;
+		o->args[2] = f->rdx;
+		o->args[3] = f->rcx;
+		o->args[4] = f->r8;
+		o->args[5] = f->r9;
+	}
+	o->how = how;
+	barrier();
+	o->begin = how || flags & HOOK_FAILED ? count_begin() : COUNTED;
 	return 1;
 }
 
@@ -439,13 +538,13 @@ static inline int count_leave(struct slot *sl, struct rframe *f)
 	u64 at = sl->depth, ret;
 	struct open *o = &sl->open[at - 1];
 	struct count *c;
-	if (unlikely(at - 1 >= NOPEN || o->sp != (u64)&f->ret || !(o->begin & TICKS) || !o->out[0].addr || (u32)f->rax))
+	if (unlikely(at - 1 >= NOPEN || o->sp != (u64)&f->ret || !(o->begin & COUNTED) || !o->count || (u32)f->rax || o->how & OPEN_TOUCHED))
 		return 0;
-	c = (struct count *)o->out[0].addr;
-	if (unlikely(!GATE || !sl->ring || sl->off || c->key != (sl->ids << 32 | (o->hook + 1))))
+	c = (struct count *)o->count;
+	if (unlikely(!GATE || !sl->ring || sl->off || !of_counter(c, sl, o)))
 		return 0; // it has been forked meanwhile, perhaps
 	ret = o->ret;
-	count_return(c, since(o->begin), 0);
+	count_return(c, o, 0);
 	barrier();
 	*(volatile u64 *)&o->sp = 0;
 	shrink(sl);
@@ -492,7 +591,7 @@ static u64 enter(struct frame *f, struct hook *h)
 	if (unlikely((h->flags & (HOOK_WAITS | HOOK_TIMED)) == HOOK_WAITS) && C->times)
 		times_waits(sl, f);
 	if (h->flags & HOOK_COUNT) {
-		struct count *c = counter(sl, f->hook);
+		struct count *c = counter(sl, f->hook, 0);
 		if (likely(c)) {
 			count_call(sl, f, h, c);
 			return 0;
@@ -501,9 +600,9 @@ static u64 enter(struct frame *f, struct hook *h)
 	if (unlikely(h->flags & HOOK_TIMED) && C->times) {
 		u64 sp = (u64)&f->ret;
 		times_enter(sl, f);
-		times_began(sl, sp, write_call(sl, f, h, &stop));
+		times_began(sl, sp, write_call(sl, f, h, &stop, 0));
 	} else
-		write_call(sl, f, h, &stop);
+		write_call(sl, f, h, &stop, 0);
 	return stop;
 }
 
@@ -517,7 +616,8 @@ __attribute__((used)) struct way agent_enter(struct frame *f)
 {
 	struct hook *h = &HOOKS[f->hook % NHOOKS];
 	struct way w = {h->orig, 0};
-	if (unlikely((h->flags & (HOOK_MORE | HOOK_ON | HOOK_COUNT | HOOK_RETURN)) != (HOOK_ON | HOOK_COUNT | HOOK_RETURN)) || unlikely(!GATE) || !count_fast(f))
+	u32 flags = h->flags;
+	if ((flags & (HOOK_MORE | HOOK_ON | HOOK_RETURN)) != (HOOK_ON | HOOK_RETURN) || !(flags & (HOOK_COUNT | HOOK_INNER)) || unlikely(!GATE) || !count_fast(f, flags))
 		w.stop = enter(f, h);
 	return w;
 }
@@ -554,6 +654,9 @@ __attribute__((used)) u32 agent_leave(struct rframe *f, u32 stopped)
 	o = find_open(&sl, sp);
 	if (unlikely(!o))
 		__builtin_trap(); // nobody knows where to return to
+	if ((o->begin & COUNTED) && (o->how & OPEN_INNER) && sl == own && GATE && !killed() && !(C->dead & 1) && own->ring && !own->off &&
+	    (o->how & OPEN_TOUCHED || ((u32)f->rax && HOOKS[o->hook % NHOOKS].flags & HOOK_FAILED)))
+		record_open(own);
 	was = *o;
 	if (unlikely(HOOKS[was.hook % NHOOKS].flags & HOOK_FAILS) && (u32)f->rax && !stopped && GATE && !killed() && !(C->dead & 1) &&
 	    own && own->ring && !own->off && due(&HOOKS[was.hook % NHOOKS], now()))
@@ -565,14 +668,16 @@ __attribute__((used)) u32 agent_leave(struct rframe *f, u32 stopped)
 	if (GATE && !killed() && !(C->dead & 1) && own && own->ring && !own->off) {
 		u32 flags = HOOKS[was.hook % NHOOKS].flags;
 		struct count *c = 0;
-		if (flags & HOOK_COUNT)
-			c = counter(own, was.hook);
-		if (c && (flags & HOOK_FAILED) && (u32)f->rax) {
+		if ((was.begin & COUNTED) && was.count && of_counter((struct count *)was.count, own, &was))
+			c = (struct count *)was.count;
+		else if (flags & HOOK_COUNT || was.begin & COUNTED)
+			c = counter(own, was.hook, 0);
+		if (c && (flags & (HOOK_FAILED | HOOK_COUNT)) == (HOOK_FAILED | HOOK_COUNT) && (u32)f->rax) {
 			add64(&c->calls, -1ul);
 			write_return(own, &was, f->rax, F_ALONE);
 		} else if (c)
-			count_return(c, since(was.begin), f->rax);
-		else
+			count_return(c, &was, f->rax);
+		else if (!(was.begin & COUNTED))
 			write_return(own, &was, f->rax, 0);
 		if (unlikely(flags & (HOOK_TIMED | HOOK_WAITS)) && C->times) {
 			struct leaving l = {sp, was.hook, (u32)f->rax};

@@ -84,14 +84,31 @@ struct open {
 	u64 sp;  // where its return address lies; 0: free
 	u64 ret; // what that was
 	u64 hook;
-	u64 begin; // by the clock; of a counted call, if C->scale is set, TICKS and the processor's counter
-	struct {
-		u64 addr, len;
-	} out[4]; // of a recorded call
+	u64 begin; // by the clock; of a counted call COUNTED and the processor's counter, or COUNTED, CLOCKED and the clock; 0: the entry is being written
+	union {
+		struct {
+			u64 addr, len;
+		} out[4]; // of a recorded call
+		struct {
+			u64 count; // address of its struct count; 0: it is looked for at the return
+			u64 how; // OPEN_*, and the time of what the thread recorded last, << OPEN_BITS
+			u64 args[6]; // of OPEN_INNER
+		};
+	};
 };
 
 #define NOPEN 84u
-#define TICKS (1ul << 63)
+#define COUNTED (1ul << 63)
+#define CLOCKED (1ul << 62)
+#define TIME (CLOCKED - 1)
+
+// Of a counted call: its time is counted, too; it is recorded after all where it fails, or something is recorded
+// within it (HOOK_INNER); the supervisor has recorded something within it; its time stands for TIMED_ONE calls.
+#define OPEN_TIMED 1u
+#define OPEN_INNER 2u
+#define OPEN_TOUCHED 4u
+#define OPEN_MANY 8u
+#define OPEN_BITS 4u
 
 // What a thread has, private.
 struct slot {
@@ -195,13 +212,14 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_ON 16u   // calls are recorded
 #define HOOK_PROBE 32u // calls run programs
 #define HOOK_COUNT 64u // or counted, in struct count
-#define HOOK_FAILED 128u // but for those with a result whose low half is not 0: their return is recorded
+#define HOOK_FAILED 128u // but for those with a result whose low half is not 0: their return is recorded, or with HOOK_INNER and without HOOK_COUNT they are
 
 #define HOOK_TIMED 256u // what calls have the GPU do is timed, in struct timer
 #define HOOK_WAITS 512u // when it returns, the GPU has done something
 #define HOOK_PER_THREAD 1024u // without a stream, it is the thread's own
 #define HOOK_ORDERS 16384u // it has its stream wait, and does nothing else there
 #define HOOK_BEHIND 32768u // works that are not timed may be in front of it on its stream
+#define HOOK_INNER 65536u // calls within another hooked call are counted by that, as long as nothing comes of them: see OPEN_INNER
 #define HOOK_EARLY 4096u // the GPU may be at it before the call returns
 #define HOOK_ENDS 2048u // it ends the context that argument `stream` is, or any
 #define HOOK_FAILS 8192u // returns with a result whose low half is not 0 stop
@@ -356,16 +374,18 @@ struct map {
 enum { MAP_HASH = 1, MAP_ARRAY, MAP_RING, MAP_QUEUE, MAP_STACK, MAP_BLOOM, MAP_TRIE };
 
 #define NCOUNTS 4096u
-#define NBUCKETS 24u
+#define NBUCKETS 22u
+#define TIMED_ONE 16u // beyond so many calls one in as many is timed, and stands for them
 
-// What is counted of a thread's calls of a function. Only that thread changes it, but for
-// the key.
+// What is counted of a thread's calls of a function, with HOOK_INNER of those within calls of another one. Only
+// that thread changes it, but for the key.
 struct count {
-	u64 key; // thread id << 32 | number of the hook + 1; 0: free
+	u64 key; // thread id << 32 | number of the hook that it is within + 1 << 16 | number of the hook + 1; 0: free
 	u64 calls;
 	u64 time;   // in those that have returned, ns
-	u64 nonzero; // of them with a result whose low half is not 0
-	u32 bucket[NBUCKETS]; // of them by time: 0 below 32 ns, i below 32 << i, the last without end
+	u64 nonzero; // of those that have returned, with a result whose low half is not 0
+	u64 returned;
+	u32 bucket[NBUCKETS]; // of these by time: 0 below 32 ns, i below 32 << i, the last without end
 };
 
 #define NGPUS 16u

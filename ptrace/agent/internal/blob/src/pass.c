@@ -115,7 +115,9 @@ static int passes(const struct regs *g, u64 nr)
 static struct record *begin(struct slot *sl, const struct regs *g, u64 nr, u64 fd, u32 path)
 {
 	u32 room = path ? sizeof(struct seg) + up(path, 8) : 0;
-	struct record *r = reserve(sl, sizeof *r + room, FILLING, K_SYSCALL, !!path, fd, g->rsi);
+	struct record *r;
+	record_outer(sl);
+	r = reserve(sl, sizeof *r + room, FILLING, K_SYSCALL, !!path, fd, g->rsi);
 	if (!r)
 		return 0;
 	r->hook = nr;
