@@ -133,6 +133,7 @@ func (t *Task) Returned(r *Regs) {
 	s.freeStub(&tr.stubs, stub)
 	tr.res.Hits++
 	for _, e := range slices.Backward(due) {
+		t.returning(&e)
 		e.fn(t, t.brk.regs.Ret())
 	}
 }

@@ -336,7 +336,7 @@ func (tr *tracer) dispatch(w waited) bool {
 	}
 	began := int64(0)
 	if tr.o.Held != nil {
-		began = nanotime()
+		began, tr.why = nanotime(), ""
 	}
 	if w.kept {
 		tr.kept = w.tid
@@ -349,7 +349,7 @@ func (tr *tracer) dispatch(w waited) bool {
 		tr.kept = 0
 	}
 	if tr.o.Held != nil {
-		tr.o.Held(time.Duration(nanotime() - began))
+		tr.o.Held(time.Duration(nanotime()-began), tr.why)
 	}
 	return true
 }

@@ -78,8 +78,8 @@ type Options struct {
 
 	// Held, if not nil, is told on the tracing thread for how long it has dealt with
 	// each stop, all that it made the task do there included. What it takes to wake
-	// this thread, and then the task, is not known here.
-	Held func(d time.Duration)
+	// this thread, and then the task, is not known here. why is what Task.Why has said, "" for nothing.
+	Held func(d time.Duration, why string)
 
 	// Logger gets warnings and debug messages; nil drops them.
 	Logger *slog.Logger

@@ -26,7 +26,7 @@ func (t *Task) OnReturn(fn func(t *Task, ret uint64)) error {
 		if err != nil {
 			return fmt.Errorf("return breakpoint in %d: %w", t.TID, err)
 		}
-		t.returns = append(t.returns, oneShot{ret, r.SP() + retSize, t.brk.addr, r.FSBase(), fn, stub})
+		t.returns = append(t.returns, oneShot{ret, r.SP() + retSize, t.brk.addr, r.FSBase(), fn, stub, t.tr.why})
 		return nil
 	}
 	ret, err := t.returnAddress(r)
@@ -38,8 +38,19 @@ func (t *Task) OnReturn(fn func(t *Task, ret uint64)) error {
 		return err
 	}
 	st.waits++
-	t.returns = append(t.returns, oneShot{ret, r.SP() + retSize, t.brk.addr, r.FSBase(), fn, 0})
+	t.returns = append(t.returns, oneShot{ret, r.SP() + retSize, t.brk.addr, r.FSBase(), fn, 0, t.tr.why})
 	return nil
+}
+
+// Why says what the stop at hand is for, such as the function that has a breakpoint, for Options.Held. The return
+// that OnReturn waits for is said to be that of it.
+func (t *Task) Why(text string) { t.tr.why = text }
+
+// returning says why a return is looked at.
+func (t *Task) returning(e *oneShot) {
+	if e.why != "" && t.tr.o.Held != nil {
+		t.tr.why = "return of " + e.why
+	}
 }
 
 // ReturnOf returns what a return address is that lies at an address of the stack: one that OnReturn has
@@ -65,6 +76,7 @@ func (t *Task) returned(s *space, st *site, sp uint64) {
 	})
 	for _, e := range slices.Backward(due) {
 		st.waits--
+		t.returning(&e)
 		e.fn(t, t.brk.regs.Ret())
 	}
 	_ = s.removeUnused(st) // nothing that could be told

@@ -24,6 +24,7 @@ type tracer struct {
 	h   Handler
 	log *slog.Logger
 	res Result
+	why string // of the stop that is dealt with, see Task.Why
 
 	prog  Program  // of the base rules
 	base  *matcher // of the same, for tasks without a filter
@@ -385,6 +386,7 @@ type oneShot struct {
 	thread uint64 // thread pointer
 	fn     func(*Task, uint64)
 	stub   uint64 // the return stub in place of addr; 0: there is a breakpoint
+	why    string // what Task.Why had said
 }
 
 // slot is where the return address lies.

@@ -136,6 +136,7 @@ func (c *Capture) closeDoors(p *process) {
 
 // atDoor is called at the entry of a door.
 func (c *Capture) atDoor(t *ptrace.Task, b *ptrace.Breakpoint) {
+	t.Why("a question to the driver")
 	p := c.process(t)
 	if len(p.open) == 0 { // of a forked child, for one
 		c.remove(b)

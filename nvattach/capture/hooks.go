@@ -26,6 +26,7 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 	if h == nil || p.querier == t {
 		return // of a process whose state is gone, or called for us
 	}
+	t.Why(h.name())
 	regs, err := t.Regs()
 	if err != nil {
 		return // it died

@@ -115,7 +115,10 @@ func (tr *Tracer) followDriver(t *ptrace.Task, lib *library) {
 			continue
 		}
 		seen[addr] = true
-		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { tr.atChange(t, name, a, known) }); err != nil {
+		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+			t.Why(name)
+			tr.atChange(t, name, a, known)
+		}); err != nil {
 			tr.log.Debug("not followed", "function", name, "err", err)
 			return
 		}

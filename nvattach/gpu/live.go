@@ -195,6 +195,7 @@ func (l *live) watchCaptures(t *ptrace.Task) {
 		}
 		seen[addr] = true
 		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+			t.Why(name)
 			if r, err := t.Regs(); err == nil && l.p.tr.process(t) == l.p && !l.p.tr.calling(t) {
 				fn(t, r)
 			}
@@ -341,7 +342,10 @@ func (l *live) arm(t *ptrace.Task) {
 		if !launches {
 			f.args = 0
 		}
-		b, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { l.at(t, name, f) })
+		b, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+			t.Why(name)
+			l.at(t, name, f)
+		})
 		if err != nil {
 			l.p.tr.log.Debug("no breakpoint", "function", name, "pid", l.p.pid, "err", err)
 			continue

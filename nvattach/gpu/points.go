@@ -86,7 +86,10 @@ func (p *process) watch(t *ptrace.Task, e ends) error {
 			continue
 		}
 		seen[addr] = true
-		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atEnd(t, ends) }); err != nil {
+		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+			t.Why(name)
+			p.tr.atEnd(t, ends)
+		}); err != nil {
 			return err
 		}
 	}
@@ -140,6 +143,7 @@ func (p *process) watchLate(t *ptrace.Task) {
 		}
 		seen[addr] = true
 		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+			t.Why(name)
 			if p.tr.process(t) != p || p.tr.calling(t) {
 				return
 			}
@@ -340,6 +344,7 @@ func (p *process) arm(t *ptrace.Task) {
 
 // atMoment is called at the first such function after that.
 func (p *process) atMoment(t *ptrace.Task, _ *ptrace.Breakpoint) {
+	t.Why("reading of maps")
 	tr := p.tr
 	if tr.process(t) != p || tr.calling(t) {
 		return
@@ -387,7 +392,10 @@ func (p *process) watchLaunches(t *ptrace.Task) {
 			continue
 		}
 		seen[addr] = true
-		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atLaunch(t, name, l) }); err != nil {
+		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+			t.Why(name)
+			p.tr.atLaunch(t, name, l)
+		}); err != nil {
 			p.tr.report("launches of process %d can't be looked at: %v", p.pid, err)
 			return
 		}
@@ -395,7 +403,10 @@ func (p *process) watchLaunches(t *ptrace.Task) {
 	for name, at := range attributeSetters() {
 		if addr := p.driver.syms[name]; addr != 0 && !seen[addr] {
 			seen[addr] = true
-			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atAttribute(t, at) }); err != nil {
+			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+				t.Why(name)
+				p.tr.atAttribute(t, at)
+			}); err != nil {
 				p.tr.log.Debug("attributes are not seen", "function", name, "err", err)
 			}
 		}
@@ -404,7 +415,10 @@ func (p *process) watchLaunches(t *ptrace.Task) {
 		_, context := contextEnds[name]
 		if addr := p.driver.syms[name]; addr != 0 && !seen[addr] {
 			seen[addr] = true
-			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atUnload(t, context) }); err != nil {
+			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+				t.Why(name)
+				p.tr.atUnload(t, context)
+			}); err != nil {
 				p.tr.log.Debug("unloading is not seen", "function", name, "err", err)
 			}
 		}

@@ -593,6 +593,7 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 		return
 	}
 	x := p.at[b.Addr]
+	task.Why(x.name)
 	if x.chooses != nil {
 		err := task.OnReturn(func(task *ptrace.Task, chosen uint64) { t.chosen(task, x, chosen) })
 		if err != nil {

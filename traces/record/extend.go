@@ -214,7 +214,7 @@ func Handler(o *Options, emit func(*traces.Event)) (ptrace.Handler, error) {
 
 // newMux asks for the extensions and sets the rules.
 func newMux(o *Options, emit func(*traces.Event)) (*mux, error) {
-	r := &Recorder{opts: o, emit: emit, stops: newStopCounts(o.Logger)}
+	r := &Recorder{opts: o, emit: emit, stops: newStopCounts(o)}
 	r.window.init(o.Delay, o.Duration, o.StartOn != nil || o.Await)
 	ao := agent.Options{Bind: r.bind, Record: r.record, Started: r.started, Counted: r.counted, Say: o.Say, Logger: o.Logger}
 	if r.stops != nil {

@@ -64,8 +64,10 @@ type Options struct {
 	// OnFault is told when a sink panicked and was stopped, nil for none.
 	OnFault func(msg string)
 	// Say is told what users are to know of a traced process, in a line; nil for none.
-	Say    func(text string)
-	Logger *slog.Logger // nil discards
+	Say func(text string)
+	// CountStops has Result.Latter counted.
+	CountStops bool
+	Logger     *slog.Logger // nil discards
 }
 
 // Result is what a recording came to.
@@ -73,6 +75,8 @@ type Result struct {
 	*ptrace.Result
 	Cost  traces.Cost
 	Agent agent.Stats
+	// Latter are the stops of the latter part of the run; nil: they were not counted.
+	Latter *Stops
 }
 
 // Run starts a program under the tracer and records it until it has ended.
@@ -125,7 +129,9 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 
 	cpu := processCPU()
 	var cost *traces.Cost
+	var latter *Stops
 	conclude := func(res *ptrace.Result) {
+		latter = m.stops.latter(ptrace.Now())
 		cost = m.conclude(res, started, cpu)
 		q.close()
 	}
@@ -144,7 +150,7 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	if cost == nil { // nothing was traced
 		conclude(res)
 	}
-	return Result{res, *cost, r.agent.Stats()}, err
+	return Result{res, *cost, r.agent.Stats(), latter}, err
 }
 
 // setDefaults completes the options of recording the command in them, or the process pid.

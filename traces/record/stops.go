@@ -14,13 +14,15 @@ import (
 )
 
 // stopCounts counts what the program was stopped for, and for how long the tracing
-// thread dealt with it, for those who want to know where time goes. It is nil unless
-// debug messages are wanted.
+// thread dealt with it, for those who want to know where time goes. It is nil where nobody does.
 type stopCounts struct {
-	of   map[string]stopCount
+	of   map[string]*stopCount
 	last string        // the reason of the stop at hand, "" if it has none yet
 	why  string        // what an extension says of the call at hand
 	all  time.Duration // spent in all stops
+
+	began int64         // when counting did, CLOCK_MONOTONIC
+	width time.Duration // of a window
 }
 
 // stopCount is what is known of the stops of one reason.
@@ -28,11 +30,33 @@ type stopCount struct {
 	n       int
 	held    time.Duration
 	longest time.Duration
+	recent  [windows]uint32 // by when they were
 }
 
-func newStopCounts(l *slog.Logger) *stopCounts {
-	if l.Enabled(context.Background(), slog.LevelDebug) {
-		return &stopCounts{of: make(map[string]stopCount)}
+// Stops are counted in windows of time. When the last has come to its end, each two become one, so that the windows
+// always reach back to the beginning, and half of them are in use at least.
+const (
+	windows     = 64
+	firstWindow = 100 * time.Millisecond
+	maxReasons  = 4096 // kept apart; the rest is "other"
+)
+
+// A Stop is a reason for which a program was stopped in the latter part of its run.
+type Stop struct {
+	Why string
+	N   uint64
+}
+
+// Stops are those of the latter part of a run, in which a program does what it is there for: after a second, and
+// at least half of the run.
+type Stops struct {
+	Over    time.Duration // the length of that part
+	Reasons []Stop        // most first
+}
+
+func newStopCounts(o *Options) *stopCounts {
+	if o.CountStops || o.Logger.Enabled(context.Background(), slog.LevelDebug) {
+		return &stopCounts{of: make(map[string]*stopCount), began: ptrace.Now(), width: firstWindow}
 	}
 	return nil
 }
@@ -48,17 +72,61 @@ func (r *Recorder) Explain(why string) {
 }
 
 // held notes that a stop was dealt with. It is a ptrace.Options.Held.
-func (s *stopCounts) held(d time.Duration) {
+func (s *stopCounts) held(d time.Duration, why string) {
+	if why != "" {
+		s.explain(why)
+	}
 	what := s.last
 	if what == "" {
 		what = "other"
 		s.add(what)
 	}
-	c := s.of[what]
+	at, c := s.window(ptrace.Now()), s.of[what]
 	c.held += d
 	c.longest = max(c.longest, d)
-	s.of[what], s.last = c, ""
+	c.recent[at]++
+	s.last = ""
 	s.all += d
+}
+
+// window returns the number of the window that a time is in.
+func (s *stopCounts) window(now int64) int {
+	at := time.Duration(now - s.began)
+	for at >= windows*s.width {
+		for _, c := range s.of {
+			for i := range windows / 2 {
+				c.recent[i] = c.recent[2*i] + c.recent[2*i+1]
+			}
+			clear(c.recent[windows/2:])
+		}
+		s.width *= 2
+	}
+	return int(max(at, 0) / s.width)
+}
+
+// latter returns the stops of the latter part of the time until now.
+func (s *stopCounts) latter(now int64) *Stops {
+	if s == nil {
+		return nil
+	}
+	end := s.window(now)
+	first := max(int((max(time.Second, time.Duration(now-s.began)/2)+s.width-1)/s.width), 0)
+	over := time.Duration(now-s.began) - time.Duration(first)*s.width
+	if over <= 0 {
+		return &Stops{}
+	}
+	list := &Stops{Over: over}
+	for what, c := range s.of {
+		n := uint64(0)
+		for _, k := range c.recent[min(first, windows) : end+1] {
+			n += uint64(k)
+		}
+		if n > 0 {
+			list.Reasons = append(list.Reasons, Stop{what, n})
+		}
+	}
+	slices.SortFunc(list.Reasons, func(a, b Stop) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Why, b.Why)) })
+	return list
 }
 
 // entry counts the entry of a call: by its name, where it comes from and what an extension
@@ -89,9 +157,7 @@ func (s *stopCounts) exit(c *ptrace.Syscall) {
 // explain counts a stop that somebody knows more of than it is counted as so far.
 func (s *stopCounts) explain(why string) {
 	if s.last != "" {
-		c := s.of[s.last]
-		c.n--
-		s.of[s.last] = c
+		s.of[s.last].n--
 	}
 	s.add(why)
 }
@@ -101,8 +167,16 @@ func (s *stopCounts) add(what string) {
 		return
 	}
 	c := s.of[what]
+	if c == nil && len(s.of) >= maxReasons {
+		what = "other"
+		c = s.of[what]
+	}
+	if c == nil {
+		c = new(stopCount)
+		s.of[what] = c
+	}
 	c.n++
-	s.of[what], s.last = c, what
+	s.last = what
 }
 
 // log prints the counts.

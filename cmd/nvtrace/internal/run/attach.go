@@ -80,7 +80,7 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.Uint64Var(&f.threads, "map-threads", 0, "threads of a grid that per-thread maps have values for, `N` (0: 1048576)")
 	fs.BoolVar(&f.allowExit, "allow-exit", false, "allow bpftime's helper 507, by which a probe ends the kernel's thread")
 	fs.Var(&f.verify, "verify", "run each probed kernel's first launch with and without probes on copies of its memory, and compare; =`N`: each N-th launch, too")
-	fs.BoolVar(&f.verbose, "v", false, "list each kernel that was probed, or was not and why, also those that were not launched; and have all tables of the summary")
+	fs.BoolVar(&f.verbose, "v", false, "list each kernel that was probed, or was not and why, also those that were not launched; say how often the program was stopped once it had begun; and have all tables of the summary")
 	fs.BoolVar(&f.inMachineCode, "machine-code", true, "put probes into machine code where the driver takes that (GPUs of sm_90); =false: into PTX alone")
 	fs.BoolVar(&f.untestedArch, "untested-arch", false, "put probes into the machine code of GPUs on which that was never tried, too")
 	fs.BoolVar(&f.require, "require", false, "refuse an image in which a wanted kernel can't be probed")

@@ -175,7 +175,7 @@ func (f *runFlags) run(e *cli.Env, args, command []string) int {
 		}
 	}
 	s.opts.OnFault = func(msg string) { e.Notice("%s", msg) }
-	s.opts.Say = s.opts.OnFault
+	s.opts.Say, s.opts.CountStops = s.opts.OnFault, f.attach.verbose
 	var res record.Result
 	if f.shim == shimOnly {
 		stopQuits()
@@ -199,6 +199,11 @@ func (f *runFlags) run(e *cli.Env, args, command []string) int {
 		d.reap()
 	}
 	e.Step("outputs ended")
+	if res.Latter != nil && f.attach.verbose {
+		for _, line := range stopLines(res.Latter) {
+			e.Notice("%s", line)
+		}
+	}
 	if errors.Is(err, errOutlet) {
 		return cli.ExitFailed // the other process has said why
 	}
