@@ -93,7 +93,7 @@ func NewFlags(e *cli.Env) *runFlags {
 	f.Set.StringVar(&f.onDeath, "on-tracer-death", "kill", "if the tracing process is killed by SIGKILL, `WHAT` becomes of the program: kill, or live (opening files, and what else nvtrace stops at, then fails with ENOSYS; with --seccomp=off nothing does)")
 	f.Set.StringVar(&f.orphans, "orphans", "auto", "processes that outlive the program, `HOW`: wait, kill, detach (with --seccomp=off), or auto: detach with --seccomp=off, otherwise wait and say so")
 	f.Set.StringVar(&f.fast, "fast", "auto", "record ioctls and run host programs inside the program, without stops, `WHEN` auto: where it can be done; off: never")
-	f.api.Register(f.Set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
+	f.api.Register(f.Set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice, and calls that libraries make within others and that say little, are only counted, with =all they are recorded, with =count every call is only counted")
 	f.Set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; tracker, kernels and graphs by what the GPU writes to its channels, at no cost to the program, but nvtrace keeps two processors busy and some kernels have no time; tracker+events, kernels by trackers where there are four processors for each process with a GPU, and the rest by events; probe, kernels by a probe in each, also those in graphs; auto: by events, and by probes in kernels that get programs anyway (--attach, -e); off. Implies --api")
 	f.Set.Var(&f.stacks, "stacks", "record from where calls were made, functions and lines of Python: `CALLS` alloc, free, sync, launch, failed, or names such as cuMemcpy*, by commas; with /N at one call in N, else as often as costs 2 %. Implies --api")
 	f.Set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
@@ -123,6 +123,7 @@ func (f *runFlags) idle() (err error) {
 		case fl.Name == "hold" && (f.attach.hold <= 0 || f.attach.hold > maxHold):
 			err = fmt.Errorf("--hold %s: want more than 0, and 200ms at most, which is no bound", f.attach.hold)
 		case fl.Name == "interval" && (f.stat.Given || f.format != ""):
+		case fl.Name == "v":
 		case probes.Lookup(fl.Name) != nil && fl.Name != "script" && fl.Name != "tool" && !f.attach.any():
 			err = fmt.Errorf("--%s wants probes in kernels: --attach, or a program such as -e 'kernel:* { … }'", fl.Name)
 		case gpu.Lookup(fl.Name) != nil && fl.Name != "no-sim" && !f.sim.gpu.Given && !f.attach.any():
