@@ -500,7 +500,7 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.text(" calls")
 		if ev.Text != "" {
 			p.text(" within ")
-			p.dst = appendSafe(p.dst, ev.Text)
+			p.dst = escape.Append(p.dst, ev.Text)
 		}
 		p.text(" in ")
 		p.text(time.Duration(ev.Args[2] &^ (1 << 63)).String())

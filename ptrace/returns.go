@@ -46,6 +46,26 @@ func (t *Task) OnReturn(fn func(t *Task, ret uint64)) error {
 // that OnReturn waits for is said to be that of it.
 func (t *Task) Why(text string) { t.tr.why = text }
 
+// AtReturn has fn called when the task comes to an address that a function returns to, whose return address is at
+// an address of the stack: as OnReturn, for who has seen the call by other means. The task may be stopped anywhere in
+// the call. Not for tasks where MovesReturns.
+func (t *Task) AtReturn(ret, at uint64, fn func(t *Task, ret uint64)) error {
+	if t.tr.detours() {
+		return fmt.Errorf("return breakpoint in %d: %w", t.TID, ErrState)
+	}
+	r, err := t.Regs()
+	if err != nil {
+		return err
+	}
+	st, err := t.Proc.space.plant(t, ret)
+	if err != nil {
+		return err
+	}
+	st.waits++
+	t.returns = append(t.returns, oneShot{ret, at + retSize, 0, r.FSBase(), fn, 0, t.tr.why})
+	return nil
+}
+
 // returning says why a return is looked at.
 func (t *Task) returning(e *oneShot) {
 	if e.why != "" && t.tr.o.Held != nil {

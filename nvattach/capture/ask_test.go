@@ -170,6 +170,37 @@ func TestFoundOften(t *testing.T) {
 	}
 }
 
+// TestLookedOften: look-ups that find what they have found before do not stop the program; modules that take the place
+// of others are told apart.
+func TestLookedOften(t *testing.T) {
+	p := needPrograms(t)
+	for how, o := range map[string]*capture.Options{
+		"hooks": {Audit: capture.AuditHooks}, "calls are recorded": {Audit: capture.AuditHooks, LaunchesShared: true, LookupsShared: true},
+		"breakpoints": {Audit: capture.AuditBreakpoints},
+	} {
+		out := traceRecorded(t, p, o, p.routes, "looked-often")
+		if gaps := out.texts(traces.KindGap); out.status != 0 || len(gaps) > 0 {
+			t.Errorf("%s: ended with %#x, gaps %q", how, out.status, gaps)
+		}
+		if slices.Contains(out.lines, "asked") {
+			t.Errorf("%s: the driver was asked", how)
+		}
+		images := make(map[string]bool)
+		for _, ev := range out.events {
+			if ev.Kind == traces.KindKernel && ev.Image != nil && ev.Name == "nothing" {
+				images[ev.Image.SHA256] = true
+			}
+		}
+		few := uint64(100)
+		if o.LaunchesShared {
+			few = 1000 // the first launches are looked at right away
+		}
+		if stops := out.stats.Hits; len(images) != 3 || (stops > few) != (how == "breakpoints") {
+			t.Errorf("%s: kernels of %d images, %d stops in 12000 launches", how, len(images), stops)
+		}
+	}
+}
+
 // TestHiddenAgain: the same handle, found by a hidden slot, means the kernel of
 // another module each time.
 func TestHiddenAgain(t *testing.T) {

@@ -49,6 +49,7 @@ func (c *Capture) unloaded(t *ptrace.Task, k *call, result int32) {
 		return
 	}
 	p, handle := c.process(t), k.arg(t, k.h.fn.owner)
+	c.forgetFound(t)
 	for _, place := range p.kept[handle] {
 		c.drop(t, place)
 	}
@@ -91,6 +92,7 @@ func (c *Capture) lookedUp(t *ptrace.Task, k *call, result int32) {
 	}
 	if fn.alias {
 		p.noteModule(handle, from.image, from.lookups)
+		k.know(handle, handle)
 		return
 	}
 	o := &origin{image: from.image, name: from.name}
@@ -104,6 +106,14 @@ func (c *Capture) lookedUp(t *ptrace.Task, k *call, result int32) {
 		}
 	}
 	p.noteKernel(handle, o)
+	k.know(handle, handle)
+}
+
+// know says that a look-up that finds a handle need not stop the program again, which is given another one for it.
+func (k *call) know(handle, given uint64) {
+	if k.known != nil {
+		k.known(handle, given)
+	}
 }
 
 // found tells of kernels of a module that were looked up, whose handles the call has written to out.
@@ -115,16 +125,21 @@ func (c *Capture) found(t *ptrace.Task, k *call, out uint64, f *Found, from *ori
 		others := from.lookups.Found(f)
 		t.Release(func(t *ptrace.Task) {
 			for i, h := range others {
-				if h == f.Handles[i] {
+				found := f.Handles[i]
+				if h == found {
 					continue
 				}
 				if _, err := t.WriteMem(out+8*uint64(i), le.AppendUint64(nil, h)); err == nil {
 					f.Handles[i] = h
+					k.know(found, h)
 					c.given(t, h, cmp.Or(f.Name, f.Names[i]))
 				}
 			}
 			p := c.process(t)
 			for _, h := range f.Handles {
+				if f.Settled && others == nil {
+					k.know(h, h)
+				}
 				if f.Name != "" || p.kernels[h] == nil {
 					p.noteKernel(h, &origin{image: from.image, name: f.Name})
 				}
@@ -263,6 +278,39 @@ func (c *Capture) hookLookup(t *ptrace.Task, addr uint64, h *hook) bool {
 		c.log.Debug("look-ups stop the program", "function", h.name(), "pid", t.PID, "err", err)
 	}
 	return err == nil
+}
+
+// hookNew has look-ups stop the program only where they find what was not found before; it answers the others
+// itself. It reports false where there must be a breakpoint.
+func (c *Capture) hookNew(t *ptrace.Task, addr uint64, h *hook) bool {
+	if c.o.Audit == AuditBreakpoints || c.o.Agent == nil || h.slot.table != "" || t.MovesReturns() {
+		return false
+	}
+	k := &agent.Hook{Name: h.name(), Library: h.lib, Quiet: true, Beside: true}
+	k.New = func(t *ptrace.Task, p *agent.Process, r *agent.Record) {
+		regs, err := t.Regs()
+		if err != nil {
+			return // it died
+		}
+		c.author.stats.Hits++
+		found := &call{h: h, addr: addr, entry: *regs, start: c.now(), known: func(handle, given uint64) { p.Know(k, handle, given) }}
+		found.entry.SetSP(r.SP)
+		for i := range 3 {
+			found.entry.SetArg(i, r.Args[i])
+		}
+		c.lookedUp(t, found, 0)
+	}
+	p, err := c.o.Agent.Process(t)
+	if err == nil {
+		err = p.Hook(t, addr, k)
+	}
+	if err != nil {
+		c.log.Debug("look-ups stop the program", "function", h.name(), "pid", t.PID, "err", err)
+		return false
+	}
+	s := c.process(t)
+	s.finders = append(s.finders, k)
+	return true
 }
 
 // lookupRecord takes a call of cuKernelGetFunction from the agent's records.

@@ -37,11 +37,12 @@ type call struct {
 	watch   bool       // the driver reads the program's own bytes
 	path    *pathArg
 	nested  bool
-	given   string  // hash of the replacement
-	lookups Lookups // of the module
-	id      uuid    // of the table that is asked for
-	err     error   // the image could not be captured
-	busy    bool    // it is being copied on another goroutine, to which parts and err belong
+	given   string                     // hash of the replacement
+	lookups Lookups                    // of the module
+	id      uuid                       // of the table that is asked for
+	known   func(handle, given uint64) // is told what a look-up need not stop for again; nil: nobody is
+	err     error                      // the image could not be captured
+	busy    bool                       // it is being copied on another goroutine, to which parts and err belong
 }
 
 // part is one of the images of a call.
@@ -193,6 +194,9 @@ func (c *Capture) loaded(t *ptrace.Task, k *call, result int32) {
 		handle = k.arg(t, k.h.fn.owner)
 	case result == 0:
 		handle, _ = readWord(t, k.arg(t, k.h.fn.out))
+	}
+	if result == 0 && k.h.fn.out != none {
+		c.forgetFound(t) // of what was in the place of what was loaded
 	}
 	if result == 0 && k.h.fn.out != none && k.err == nil && len(k.parts) > 0 {
 		p := c.process(t)

@@ -121,6 +121,8 @@ type Found struct {
 	Handles  []uint64 // that the driver has given; of a list, there may be others behind these
 	// Names has room for a name each. Where Name is "", Found may say what they are called.
 	Names []string
+	// Settled, if Found sets it, says that it would answer the same the next time.
+	Settled bool
 }
 
 // Capture is the state of capturing a run. It is a [ptrace.Handler] for the

@@ -110,6 +110,9 @@ func (c *Capture) hook(t *ptrace.Task, addr uint64, fn function, h hook) {
 		if fn.name == kernelGetFunction && (c.o.Audit == AuditOff || c.hookLookup(t, addr, &h)) {
 			return // it matters to the audit only
 		}
+		if fn.act == actLookup && fn.name != kernelGetFunction && c.hookNew(t, addr, &h) {
+			return
+		}
 	}
 	c.breakAt(t, addr, &h)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 	"nvtrace/ptrace/remote"
@@ -68,6 +69,7 @@ type process struct {
 	modules  map[uint64]*origin // modules and libraries by handle
 	kernels  map[uint64]*origin // kernels and functions by handle
 	launched map[uint64]*origin // what was launched, with where it came from then
+	finders  []*agent.Hook      // of look-ups that stop only where they find something new
 	renewed  []func()           // called when a handle gets another meaning
 	counts   map[uint64]uint64  // launches by handle that Options.Counted was not told of
 	counters []counter          // where others are counted
@@ -92,6 +94,19 @@ type span struct {
 	obj             *object
 }
 
+// forgetFound has look-ups stop again, as handles may come to mean something else.
+func (c *Capture) forgetFound(t *ptrace.Task) {
+	s := c.process(t)
+	if len(s.finders) == 0 {
+		return
+	}
+	if p := c.o.Agent.Find(t); p != nil {
+		for _, k := range s.finders {
+			p.Forget(k)
+		}
+	}
+}
+
 func newProcess() *process {
 	return &process{
 		hooks: make(map[uint64]*hook), modules: make(map[uint64]*origin), kernels: make(map[uint64]*origin),
@@ -108,7 +123,7 @@ func (p *process) fork() *process {
 		hooks: maps.Clone(p.hooks), spaces: slices.Clone(p.spaces), modules: maps.Clone(p.modules),
 		kernels: maps.Clone(p.kernels), launched: maps.Clone(p.launched), said: make(map[string]bool), kept: make(map[uint64][]*placement),
 		counts:    make(map[uint64]uint64),
-		libraries: maps.Clone(p.libraries), told: maps.Clone(p.told), retired: maps.Clone(p.retired), finding: make(map[int]finding), scratch: p.scratch, before: p.before,
+		libraries: maps.Clone(p.libraries), told: maps.Clone(p.told), finders: slices.Clone(p.finders), retired: maps.Clone(p.retired), finding: make(map[int]finding), scratch: p.scratch, before: p.before,
 	}
 	// Copies of our buffers stay in the child for good: it is the parent that
 	// their book-keeping belongs to.

@@ -107,6 +107,7 @@ func (l *later) Found(f *capture.Found) (handles []uint64) {
 	l.finding.Lock()
 	defer l.finding.Unlock()
 	n, err := len(f.Handles), error(nil)
+	f.Settled = true
 	if f.Name == "" {
 		n, err = l.count(newVisit(l.p, th), f)
 	}
@@ -122,6 +123,7 @@ func (l *later) Found(f *capture.Found) (handles []uint64) {
 			tr.refuse(th, fmt.Errorf("process %d: a kernel can't be probed: %w", l.p.pid, err))
 			return nil
 		case err != nil || other == 0:
+			f.Settled = f.Settled && err == nil
 			err = nil
 			continue
 		case handles == nil:

@@ -227,7 +227,7 @@ func (p *Process) append(t *ptrace.Task, s, to *hookSite) error {
 
 // enter writes the code of a hook, and makes it one.
 func (p *Process) enter(t *ptrace.Task, s *hookSite, room uint64, stub []byte, ar *arena) (err error) {
-	if s.hook.Once {
+	if s.hook.Once || s.hook.New != nil {
 		if s.once, err = p.newOnce(); err != nil {
 			return err
 		}
@@ -347,6 +347,9 @@ func (h *Hook) encode(s *hookSite) []byte {
 	if h.Once {
 		flags |= hookOnce
 	}
+	if h.New != nil {
+		flags |= hookNew
+	}
 	if h.Stop {
 		flags |= hookStop
 	}
@@ -439,7 +442,7 @@ func (h *Hook) encode(s *hookSite) []byte {
 // claim makes a hook that another supervisor has left one of this one's.
 func (p *Process) claim(s *hookSite, number int, h *Hook) (err error) {
 	s.hook, s.free = h, false
-	if h.Once && s.once == 0 {
+	if (h.Once || h.New != nil) && s.once == 0 {
 		if s.once, err = p.newOnce(); err != nil {
 			return err
 		}
@@ -464,6 +467,33 @@ func (p *Process) Forget(h *Hook) {
 	for _, s := range p.hooks {
 		if s.hook == h && s.once != 0 && !s.gone {
 			_ = p.write(s.once, make([]byte, seenSize*numOnce)) // fails if the process has ended
+		}
+	}
+}
+
+// Know notes that calls of a function with Hook.New that leave a number need not stop any more: the program is given
+// another one instead, or the same.
+func (p *Process) Know(h *Hook, number, given uint64) {
+	if number == 0 || given == 0 {
+		return
+	}
+	for _, s := range p.hooks {
+		if s.hook != h || s.once == 0 || s.gone {
+			continue
+		}
+		// As seen in calls.c. A set that is full there knows no more.
+		for i, n := uint32((number>>4)*0x9e3779b97f4a7c15>>52), 0; n < 64; i, n = (i+1)%numOnce, n+1 {
+			at := s.once + uint64(i)*seenSize
+			old, err := p.read64(at)
+			if err != nil || old == number && p.write64(at+8, given) == nil {
+				break
+			}
+			if old == 0 {
+				if p.write64(at+8, given) == nil {
+					_ = p.write64(at, number) // last
+				}
+				break
+			}
 		}
 	}
 }
@@ -613,6 +643,16 @@ func (a *Agent) broke(t *ptrace.Task, h *Hook, args [6]uint64, sp, caller uint64
 		a.procs[t.PID] = p
 	}
 	rec := callRecord(t, h, args, sp, caller)
+	if h.New != nil {
+		if err := t.OnReturn(func(t *ptrace.Task, ret uint64) {
+			if uint32(ret) == 0 {
+				h.New(t, p, rec)
+			}
+		}); err != nil {
+			a.o.Logger.Debug("a return is not seen", "function", h.Name, "pid", t.PID, "error", err)
+		}
+		return
+	}
 	if !h.NoReturn {
 		begin := rec.Begin
 		rec.NoReturn = t.OnReturn(func(t *ptrace.Task, ret uint64) {
@@ -705,6 +745,7 @@ const (
 	openHook  = 16
 	openBegin = 24
 	openHow   = 40
+	openArgs  = 48
 
 	openInner   = 2
 	openTouched = 4 // OPEN_TOUCHED

@@ -176,6 +176,7 @@ const (
 	hookOrders = 16384
 	hookBehind = 32768
 	hookInner  = 65536
+	hookNew    = 131072
 
 	derefString = 1
 	derefIn     = 2

@@ -262,6 +262,11 @@ type Hook struct {
 	// others cost a few nanoseconds, and are counted. See Process.Forget and
 	// Process.Repeated.
 	Once bool
+	// New, if not nil, is called at returns from a function that gives a handle to the program, where its first
+	// argument points to, with a result whose low 32 bits are 0, and as long as Process.Know was not called for the
+	// handle. The thread is stopped where the function's caller goes on, as at a breakpoint. r has the first three
+	// arguments. Nothing is recorded. Not for processes where ptrace.Task.MovesReturns.
+	New func(t *ptrace.Task, p *Process, r *Record)
 	// Quiet keeps the records from Options.Record; they only go to OnRecord.
 	Quiet bool
 	// Stop stops the thread at each recorded call until OnStop, which is called on

@@ -225,6 +225,10 @@ func (p *Process) failed(t *ptrace.Task, addr uint64) {
 			return true
 		}
 		h := p.hooks[number].hook
+		if h != nil && h.New != nil {
+			p.given(t, h, sp, p.returnOf(t.TID, sp, le.Uint64(o[8:])), o)
+			return true
+		}
 		if h == nil || h.OnFail == nil {
 			return true
 		}
@@ -239,6 +243,21 @@ func (p *Process) failed(t *ptrace.Task, addr uint64) {
 		h.OnFail(t, p, rec)
 		return true
 	})
+}
+
+// given has Hook.New called when t has returned from a call, whose struct open is o.
+func (p *Process) given(t *ptrace.Task, h *Hook, sp, caller uint64, o []byte) {
+	if CalledByUs(caller) {
+		return
+	}
+	rec := &Record{Kind: KindReturn, PID: t.PID, TID: t.TID, Hook: h, Caller: caller, SP: sp}
+	for i := range 3 {
+		rec.Args[i] = binary.LittleEndian.Uint64(o[openArgs+8*i:])
+	}
+	t.Why("a new handle by " + h.Name)
+	if err := t.AtReturn(caller, sp, func(t *ptrace.Task, _ uint64) { h.New(t, p, rec) }); err != nil {
+		p.a.o.Logger.Debug("a return is not seen", "function", h.Name, "pid", p.PID, "error", err)
+	}
 }
 
 // called records a call of a hooked function by a thread that has no ring, from
@@ -258,6 +277,14 @@ func (p *Process) called(t *ptrace.Task, addr uint64) {
 		return
 	}
 	h := hooks[site].hook
+	if h.New != nil {
+		var o [openSize]byte
+		for i := range 3 {
+			binary.LittleEndian.PutUint64(o[openArgs+8*i:], word(6-i))
+		}
+		p.given(t, h, addr+8*9, word(9), o[:])
+		return
+	}
 	rec := callRecord(t, h, [6]uint64{word(6), word(5), word(4), word(3), word(2), word(1)}, addr+8*9, word(9))
 	rec.NoReturn = true
 	rec.Unsaved = true // they are the agent's by now

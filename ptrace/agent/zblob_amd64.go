@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "40e02500f65f4622bdef2cee22d36f3948871e4b1760aa3fc9b6c2e21d8afe3a"
+const blobStamp = "5f152bcaa6e9f2aab2cea8a669354aae64b96831f73e33c102c08b8a6595556b"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "7210fc765bd3e8ded558a1bc3941447ecd232c333622b78dddb35e318aa84e72"
+	blobSum   = "07a7d4280e206ad80d7aa4a9ea2b6f8198dea2150c15cfc2ace614936f88556b"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,12 +29,12 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000ae0,
 	"tp_insn":        0x70000ae8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70007df0,
+	"sys_out":        0x70007ef0,
 	"own_check":      0x7000003d,
 	"own_insn":       0x70000047,
 	"own_not":        0x70000054,
-	"bell_load":      0x70007e2a,
-	"bell_insn":      0x70007e36,
+	"bell_load":      0x70007f2a,
+	"bell_insn":      0x70007f36,
 	"probe_entry":    0x70000af2,
 	"probe_watch":    0x70000c4d,
 	"probe_return":   0x70000e29,

@@ -190,4 +190,32 @@ static int found_often(const char *route, const char *file) {
 	CHECK(cu.synchronize());
 	return 0;
 }
+
+// looked_often looks a kernel up in its module, in a library and in the library's module before each of 2000 launches;
+// three times, with other modules in the place of those before.
+static int looked_often(const char *route, const char *file) {
+	CUresult (*function)(handle *, handle) = dlsym(dlopen(driver, RTLD_NOW), "cuKernelGetFunction");
+	CUresult (*module)(handle *, handle) = dlsym(dlopen(driver, RTLD_NOW), "cuLibraryGetModule");
+	for (int k = 0; k < 3; k++) {
+		char code[256];
+		handle lib, m, k2, f;
+		snprintf(code, sizeof code, "// %d\n%s", k, ptx);
+		CHECK(cu.load(&m, code));
+		CHECK(cu.libload(&lib, code, 0, 0, 0, 0, 0, 0));
+		for (int i = 0; i < 2000; i++) {
+			CHECK(cu.function(&f, m, "nothing"));
+			CHECK(cu.launch(f, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0));
+			CHECK(cu.kernel(&k2, lib, "nothing"));
+			CHECK(function(&f, k2));
+			CHECK(cu.launch(f, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0));
+			if (module) {
+				handle of;
+				CHECK(module(&of, lib));
+			}
+		}
+		CHECK(cu.unload(m));
+	}
+	CHECK(cu.synchronize());
+	return 0;
+}
 #endif

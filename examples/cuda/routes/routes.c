@@ -59,6 +59,7 @@ static const struct route routes[] = {
 	{"launch-graph", by_dlsym, 1, launch_graph},
 	{"often*", by_dlsym, 1, launch_often},
 	{"found-often", by_dlsym, 1, found_often},
+	{"looked-often", by_dlsym, 1, looked_often},
 	{"hidden-threads", by_dlsym, 1, hidden_threads},
 	{"hidden-again", by_dlsym, 1, hidden_again},
 	{"hidden-*", by_dlsym, 1, hidden_find},

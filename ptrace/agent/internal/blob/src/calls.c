@@ -25,6 +25,25 @@ static inline int seen(u64 set, u64 v)
 	return 0;
 }
 
+// Gives a program, for the number that a function has left where its first argument points to, what the set says; 0: that
+// is not in it. Only the supervisor writes to the set.
+static __attribute__((noinline)) int given(u64 set, u64 at)
+{
+	const struct seen *s = (const struct seen *)set;
+	u64 v, to;
+	u32 i, n;
+	if (copy(&v, at, 8) || !v)
+		return 0;
+	for (i = (u32)((v >> 4) * 0x9e3779b97f4a7c15ul >> 52), n = 0; n < 64; n++, i = (i + 1) % NONCE) {
+		u64 old = *(volatile u64 *)&s[i].v;
+		if (old != v && old)
+			continue;
+		to = *(volatile u64 *)&s[i].n;
+		return old && to && (to == v || !copy((void *)at, (u64)&to, 8));
+	}
+	return 0;
+}
+
 // Argument i of integer class of the function at whose entry the frame is; 0 if it can't be read.
 u64 argument(const struct frame *f, u32 i)
 {
@@ -154,7 +173,7 @@ static inline u64 since(u64 begin)
 }
 
 // Adds the time of a call, which stands for n. Bucket 0 is below 32 ns, each further one of twice the length.
-static void count_time(struct count *c, u64 ns, u32 n)
+static __attribute__((noinline)) void count_time(struct count *c, u64 ns, u32 n)
 {
 	int b = 63 - __builtin_clzl(ns | 1) - 4;
 	if (b < 0)
@@ -307,9 +326,12 @@ static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h
 	o = enlist(sl, at, sp);
 	o->ret = ret;
 	o->hook = f->hook;
-	if (h->flags & HOOK_COUNT) {
+	if (begin & COUNTED || h->flags & HOOK_COUNT) {
 		o->count = 0;
 		o->how = OPEN_TIMED;
+		o->args[0] = f->rdi;
+		o->args[1] = f->rsi;
+		o->args[2] = f->rdx;
 	} else
 		keep_outs(o, f, h);
 	barrier();
@@ -382,8 +404,6 @@ __attribute__((noinline)) void record_open(struct slot *sl)
 		f->r9 = o->args[5];
 		f->hook = o->hook;
 		f->ret = o->ret;
-		for (begin = 0; begin < 32; begin++)
-			f->stack[begin] = 0;
 		copy(f->stack, o->sp + 8, (h->words < 32 ? h->words : 32) * 8);
 		begin = write_call(sl, f, h, 0, o);
 		if (!begin) // nobody is there
@@ -553,7 +573,7 @@ static inline int count_leave(struct slot *sl, struct rframe *f)
 }
 
 // What a hook may want beyond counting.
-#define HOOK_MORE (HOOK_ONCE | HOOK_BREAK | HOOK_PROBE | HOOK_TIMED | HOOK_WAITS | HOOK_ENDS)
+#define HOOK_MORE (HOOK_NEW | HOOK_ONCE | HOOK_BREAK | HOOK_PROBE | HOOK_TIMED | HOOK_WAITS | HOOK_ENDS)
 
 // Records or counts a call. Returns 1 + where its record is if it is to stop, else 0.
 // In this order: is anybody there (GATE is 0 in a forked child, which calls for the supervisor
@@ -586,6 +606,13 @@ static u64 enter(struct frame *f, struct hook *h)
 	}
 	if (unlikely(C->times) && times_busy(sl, (u64)&f->ret))
 		return 0;
+	if (unlikely(h->flags & HOOK_NEW)) {
+		if (sl->depth)
+			prune(sl, (u64)&f->ret, 0);
+		if ((u64)f - C->own >= OWN_SIZE)
+			watch(sl, f, h, COUNTED);
+		return 0;
+	}
 	if (unlikely(h->flags & HOOK_ENDS) && C->times)
 		times_ends(sl, f);
 	if (unlikely((h->flags & (HOOK_WAITS | HOOK_TIMED)) == HOOK_WAITS) && C->times)
@@ -649,6 +676,7 @@ __attribute__((used)) u32 agent_leave(struct rframe *f, u32 stopped)
 	u64 sp = (u64)&f->ret;
 	struct slot *own = find_slot(), *sl = own;
 	struct open *o, was;
+	struct hook *h;
 	if (likely(own) && count_leave(own, f))
 		return 0;
 	o = find_open(&sl, sp);
@@ -658,14 +686,15 @@ __attribute__((used)) u32 agent_leave(struct rframe *f, u32 stopped)
 	    (o->how & OPEN_TOUCHED || ((u32)f->rax && HOOKS[o->hook % NHOOKS].flags & HOOK_FAILED)))
 		record_open(own);
 	was = *o;
-	if (unlikely(HOOKS[was.hook % NHOOKS].flags & HOOK_FAILS) && (u32)f->rax && !stopped && GATE && !killed() && !(C->dead & 1) &&
-	    own && own->ring && !own->off && due(&HOOKS[was.hook % NHOOKS], now()))
+	h = &HOOKS[was.hook % NHOOKS];
+	if (unlikely(h->flags & (HOOK_FAILS | HOOK_NEW)) && !stopped && GATE && !killed() && !(C->dead & 1) && own && own->ring && !own->off &&
+	    (h->flags & HOOK_NEW ? !(u32)f->rax && !given(h->once, was.args[0]) : (u32)f->rax && due(h, now())))
 		return 1;
 	barrier();
 	*(volatile u64 *)&o->sp = 0;
 	shrink(sl);
 	f->ret = was.ret;
-	if (GATE && !killed() && !(C->dead & 1) && own && own->ring && !own->off) {
+	if (!(h->flags & HOOK_NEW) && GATE && !killed() && !(C->dead & 1) && own && own->ring && !own->off) {
 		u32 flags = HOOKS[was.hook % NHOOKS].flags;
 		struct count *c = 0;
 		if ((was.begin & COUNTED) && was.count && of_counter((struct count *)was.count, own, &was))

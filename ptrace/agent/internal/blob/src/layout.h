@@ -220,6 +220,7 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_ORDERS 16384u // it has its stream wait, and does nothing else there
 #define HOOK_BEHIND 32768u // works that are not timed may be in front of it on its stream
 #define HOOK_INNER 65536u // calls within another hooked call are counted by that, as long as nothing comes of them: see OPEN_INNER
+#define HOOK_NEW 131072u // nothing is recorded; returns stop whose result is 0, and that leave a number where the first argument points to that is not in the set `once`
 #define HOOK_EARLY 4096u // the GPU may be at it before the call returns
 #define HOOK_ENDS 2048u // it ends the context that argument `stream` is, or any
 #define HOOK_FAILS 8192u // returns with a result whose low half is not 0 stop
@@ -228,7 +229,8 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define DEREF_IN 2u
 #define DEREF_OUT 4u
 
-// An argument in a set, and how many calls with it came after the first.
+// An argument in a set, and how many calls with it came after the first. With HOOK_NEW a number, and what the program
+// is given instead.
 struct seen {
 	u64 v, n;
 };
