@@ -410,7 +410,7 @@ func (s *Totals) writeAPI(w io.Writer, l *Layout) error {
 		unfinished = fmt.Sprintf(", %d of them not seen to return", r.Unfinished)
 	}
 	if r.Counted > 0 {
-		unfinished += fmt.Sprintf(", %d counted in the program, whose times are not in the sum", r.Counted)
+		unfinished += fmt.Sprintf(", %d counted in the program, whose times are of one in 16 and not in the sum", r.Counted)
 	}
 	_, err := fmt.Fprintf(w, "%d API calls in %s, %d failed%s; %d ioctls in %s were made during them\n",
 		r.Calls, cli.OrZero(cli.Duration(r.Time)), r.Failed, unfinished, r.Ioctls, cli.OrZero(cli.Duration(r.IoctlTime)))
