@@ -40,8 +40,8 @@ type Frame struct {
 
 	// Note is the user's own; it is kept for reuse with length 0.
 	Note []byte
-	// Mark is the user's own; a new frame's is 0.
-	Mark int
+	// Mark is the users' own, each with an index of its own; a new frame's are 0.
+	Mark [markUsers]int
 
 	purpose  Purpose
 	launches bool           // a kernel
@@ -52,6 +52,14 @@ type Frame struct {
 	text     []byte         // the name that a lookup asks for
 	caller   string         // the file that a call of the C library came from, where that is known
 }
+
+// Who marks frames: several may follow one tracker.
+const (
+	LinesMark   = iota // lines of a log
+	TablesMark         // tables
+	ProfileMark        // profiles and timelines, of which there is one at a time
+	markUsers
+)
 
 // Self is the time in the call itself: without the calls directly inside of it,
 // and without the recorded system calls. It is meant for ended calls.

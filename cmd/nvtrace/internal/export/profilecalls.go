@@ -16,7 +16,7 @@ import (
 func (p *Profile) library(ev *traces.Event, wanted bool) {
 	f := p.in
 	if ev.Kind == traces.KindCall && f != nil && wanted {
-		f.Mark |= markWanted
+		f.Mark[api.ProfileMark] |= markWanted
 	}
 	for _, e := range p.tracker.Ended() {
 		p.endCall(e, ev, false)
@@ -27,7 +27,7 @@ func (p *Profile) library(ev *traces.Event, wanted bool) {
 }
 
 func (p *Profile) endCall(f *api.Frame, ev *traces.Event, returned bool) {
-	if f.Mark&markWanted == 0 {
+	if f.Mark[api.ProfileMark]&markWanted == 0 {
 		if returned {
 			p.memory(f, nil)
 		}

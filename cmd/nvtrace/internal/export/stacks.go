@@ -28,11 +28,11 @@ func (p *Profile) stack(f *api.Frame) int32 {
 	if f == nil {
 		return 0
 	}
-	if n := int32(f.Mark >> markShift); n != 0 {
+	if n := int32(f.Mark[api.ProfileMark] >> markShift); n != 0 {
 		return n
 	}
 	n := p.node(p.stack(f.Parent), p.frame(callName(f), "api/"+libraryName(f)))
-	f.Mark |= int(n) << markShift
+	f.Mark[api.ProfileMark] |= int(n) << markShift
 	return n
 }
 
@@ -64,7 +64,7 @@ func (p *Profile) calledFrom(ev *traces.Event) {
 		n = p.node(n, p.place(&list[i]))
 	}
 	n = p.node(n, p.frame(callName(f), "api/"+libraryName(f)))
-	f.Mark = f.Mark&markWanted | int(n)<<markShift
+	f.Mark[api.ProfileMark] = f.Mark[api.ProfileMark]&markWanted | int(n)<<markShift
 }
 
 // place returns the location of a program's function.

@@ -722,13 +722,13 @@ func (t *Tables) open(ev *traces.Event, f *api.Frame, wanted bool) {
 	} else {
 		t.slots = append(t.slots, slot{})
 	}
-	f.Mark = n + 1
+	f.Mark[api.TablesMark] = n + 1
 	s := slot{wanted: wanted}
 	if symbol, stream, ok := f.Launch(ev, &t.tracker.Names); ok {
 		s.launch, s.symbol = launch{is: true, stream: stream}, symbol
 		for p := f.Parent; p != nil; p = p.Parent {
-			if p.Mark > 0 {
-				t.slots[p.Mark-1].launch.inner = true
+			if p.Mark[api.TablesMark] > 0 {
+				t.slots[p.Mark[api.TablesMark]-1].launch.inner = true
 			}
 		}
 	}
@@ -755,12 +755,12 @@ func (t *Tables) demangle(symbol string) string {
 
 // end writes a library call that has ended; ev is its return, nil if that was not seen.
 func (t *Tables) end(f *api.Frame, ev *traces.Event) {
-	if f.Mark == 0 {
+	if f.Mark[api.TablesMark] == 0 {
 		return
 	}
-	s := &t.slots[f.Mark-1]
-	t.free = append(t.free, f.Mark-1)
-	f.Mark = 0
+	s := &t.slots[f.Mark[api.TablesMark]-1]
+	t.free = append(t.free, f.Mark[api.TablesMark]-1)
+	f.Mark[api.TablesMark] = 0
 	if !s.wanted {
 		return
 	}

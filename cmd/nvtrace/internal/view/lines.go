@@ -109,10 +109,10 @@ func (l *Lines) calls(e *observe.Event, wanted bool) (done bool) {
 	if ev.Kind == traces.KindCall && f != nil {
 		f.Note = api.AppendCall(f.Note[:0], f, ev, &e.Tracker.Names, &l.style)
 		if wanted {
-			f.Mark |= markWanted
+			f.Mark[api.LinesMark] |= markWanted
 		}
 		if !l.libs.Has(f.Module.Library) && (f.Module.Library != api.Unknown || f.Function != nil) {
-			f.Mark |= markHidden
+			f.Mark[api.LinesMark] |= markHidden
 		}
 	}
 	for _, ended := range e.Tracker.Ended() {
@@ -120,7 +120,7 @@ func (l *Lines) calls(e *observe.Event, wanted bool) (done bool) {
 	}
 	if ev.Kind == traces.KindReturn && f != nil {
 		if wanted { // by its result
-			f.Mark |= markWanted
+			f.Mark[api.LinesMark] |= markWanted
 		}
 		l.endCall(f, ev, true)
 		return true
@@ -140,7 +140,7 @@ func (l *Lines) calls(e *observe.Event, wanted bool) (done bool) {
 // depth is how far a call is moved to the right.
 func depth(f *api.Frame) (n int) {
 	for p := f.Parent; p != nil; p = p.Parent {
-		if p.Mark&markHidden == 0 {
+		if p.Mark[api.LinesMark]&markHidden == 0 {
 			n += 2
 		}
 	}
@@ -154,11 +154,11 @@ func (l *Lines) openCalls(f *api.Frame) int {
 		return 0
 	}
 	indent := l.openCalls(f.Parent)
-	if f.Mark&markHidden != 0 {
+	if f.Mark[api.LinesMark]&markHidden != 0 {
 		return indent
 	}
-	if f.Mark&markOpened == 0 {
-		f.Mark |= markOpened
+	if f.Mark[api.LinesMark]&markOpened == 0 {
+		f.Mark[api.LinesMark] |= markOpened
 		l.callLine(f, f.Start, append(f.Note, " {"...), indent)
 	}
 	return indent + 2
@@ -167,8 +167,8 @@ func (l *Lines) openCalls(f *api.Frame) int {
 // endCall prints how a call ended, and the call where it has no line yet. ev is
 // its return if returned is set.
 func (l *Lines) endCall(f *api.Frame, ev *traces.Event, returned bool) {
-	opened := f.Mark&markOpened != 0
-	if f.Mark&markHidden != 0 || !opened && f.Mark&markWanted == 0 {
+	opened := f.Mark[api.LinesMark]&markOpened != 0
+	if f.Mark[api.LinesMark]&markHidden != 0 || !opened && f.Mark[api.LinesMark]&markWanted == 0 {
 		return
 	}
 	at := f.Start
