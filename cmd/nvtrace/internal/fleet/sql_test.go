@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,15 +26,110 @@ import (
 	"nvtrace/traces"
 )
 
-// asked has DuckDB answer the questions of docs/sql about tables in a folder: rows by the file's name.
-const asked = `
-import sys, json, glob, os, duckdb
+// engines are asked the questions of docs/sql about tables in a folder: each is a program in Python that prints rows by the
+// file's name. The questions are DuckDB's; two words are others elsewhere, as docs/fleet.md says.
+var engines = []struct{ name, module, target, program string }{
+	{"duckdb", "duckdb", "deps-duckdb", `
+import duckdb
 db = duckdb.connect()
 db.execute("set threads = 1")
-for t in os.listdir(sys.argv[1]):
-    db.execute(f"create view {t} as select * from read_parquet('{sys.argv[1]}/{t}/*/*/part*.parquet', hive_partitioning = true)")
-print(json.dumps({os.path.basename(f): [list(r) for r in db.execute(open(f).read()).fetchall()] for f in glob.glob(sys.argv[2] + "/*.sql")}, default=float))
+for t in tables:
+    db.execute(f"create view {t} as select * from read_parquet('{folder}/{t}/*/*/part*.parquet', hive_partitioning = true)")
+ask = lambda q: [list(r) for r in db.execute(q).fetchall()]
+`},
+	{"clickhouse", "chdb", "deps-clickhouse", `
+from chdb.session import Session
+db = Session(temp)
+db.query("create database nvtrace")
+db.query("use nvtrace")
+for t in tables:
+    db.query(f"create view {t} as select * from file('{folder}/{t}/*/*/part*.parquet', Parquet) settings use_hive_partitioning = 1")
+words = {"arg_min": "argMin", "arg_max": "argMax"}
+ask = lambda q: [json.loads(r) for r in db.query(q + " settings output_format_json_quote_64bit_integers = 0", "JSONCompactEachRow").data().splitlines()]
+`},
+	{"spark", "pyspark", "deps-spark", `
+from pyspark.sql import SparkSession
+db = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", 1)
+      .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+      .config("spark.sql.warehouse.dir", temp).config("spark.local.dir", temp).getOrCreate())
+for t in tables:
+    db.read.parquet(f"{folder}/{t}").createOrReplaceTempView(t)
+words = {"arg_min": "min_by", "arg_max": "max_by"}
+ask = lambda q: [list(r) for r in db.sql(q).collect()]
+`},
+}
+
+// Around an engine's program.
+const (
+	beforeEngine = `
+import sys, json, glob, os
+folder, questions, temp = sys.argv[1:]
+tables, words = os.listdir(folder), {}
 `
+	afterEngine = `
+rows = {}
+for f in glob.glob(questions + "/*.sql"):
+    q = open(f).read().strip().rstrip(";")
+    for word in words:
+        q = q.replace(word + "(", words[word] + "(")
+    rows[os.path.basename(f)] = ask(q)
+print(json.dumps(rows, default=float))
+`
+)
+
+// askEngine returns the rows that an engine answers with; nil: it is not here.
+func askEngine(t *testing.T, name, folder string) (rows map[string][][]any) {
+	t.Helper()
+	python := need.Tool(t, "python3", "NVTRACE_PYTHON")
+	i := slices.IndexFunc(engines, func(e struct{ name, module, target, program string }) bool { return e.name == name })
+	e := &engines[i]
+	cache, err := filepath.Abs("../../../../.cache/" + e.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "PYTHONPATH="+cache+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"))
+	check := exec.Command(python, "-c", "import "+e.module)
+	if check.Env = env; check.Run() != nil {
+		need.Missing(t, e.name, "python3 has no module "+e.module+": make "+e.target)
+		return nil
+	}
+	if e.name == "spark" {
+		need.Tool(t, "java", "")
+	}
+	questions, err := filepath.Abs("../../../../docs/sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	temp := t.TempDir()
+	cmd := exec.Command(python, "-c", beforeEngine+e.program+afterEngine, folder, questions, temp)
+	cmd.Env, cmd.Dir = env, temp
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", e.name, err, said.Bytes())
+	}
+	if err := json.Unmarshal(out, &rows); err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// alike returns rows as they can be compared between engines: sorted, as those that are equal in what they are ordered by
+// come in any order, and with so many digits as all have.
+func alike(rows [][]any) string {
+	lines := make([]string, len(rows))
+	for i, r := range rows {
+		for _, v := range r {
+			if x, ok := v.(float64); ok && x != 0 {
+				v = strconv.FormatFloat(x, 'g', 9, 64)
+			}
+			lines[i] += fmt.Sprint(v, " ")
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
 
 // write writes the ranks' recordings as tables, each in so many parts; 0: as wholes.
 func (m *made) write(t *testing.T, dir string, parts int) {
@@ -213,34 +309,25 @@ func TestMillionsOfTables(t *testing.T) {
 	}
 }
 
-// TestSQL asks the questions of docs/sql about 64 ranks of which one is slow.
+// TestSQL asks the questions of docs/sql about 64 ranks of which one is slow. Engines that are here give the same answers.
 func TestSQL(t *testing.T) {
-	python := need.Tool(t, "python3", "NVTRACE_PYTHON")
-	cache, err := filepath.Abs("../../../../.cache/duckdb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	env := append(os.Environ(), "PYTHONPATH="+cache)
-	check := exec.Command(python, "-c", "import duckdb")
-	if check.Env = env; check.Run() != nil {
-		need.Missing(t, "duckdb", "no DuckDB: make deps-duckdb")
-		return
-	}
 	const slow, from, steps = 37, 24, 60
 	m := &made{ranks: 64, steps: steps, perHost: 8, fault: "kernel", rank: slow, from: from, random: rand.New(rand.NewPCG(1, 1)), noise: 300_000}
 	dir := t.TempDir()
 	m.write(t, dir, 3)
-	cmd := exec.Command(python, "-c", asked, dir, "../../../../docs/sql")
-	cmd.Env = env
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, said.Bytes())
+	rows := askEngine(t, "duckdb", dir)
+	for _, other := range []string{"clickhouse", "spark"} {
+		t.Run(other, func(t *testing.T) {
+			theirs := askEngine(t, other, dir)
+			for name, r := range rows {
+				if got, want := alike(theirs[name]), alike(r); got != want {
+					t.Errorf("%s:\n%s\nDuckDB:\n%s", name, got[:min(len(got), 2000)], want[:min(len(want), 2000)])
+				}
+			}
+		})
 	}
-	var rows map[string][][]any
-	if err := json.Unmarshal(out, &rows); err != nil {
-		t.Fatal(err)
+	if rows == nil {
+		return
 	}
 	if r := rows["slow-in-what.sql"]; len(r) != m.ranks || r[0][1] != float64(slow) || r[0][2].(float64) < 1.5 || r[0][5].(float64) > 0.5 {
 		t.Errorf("slow in %v", r)
