@@ -13,7 +13,7 @@ var RunGroups = []flagGroup{
 	{"Output", []string{"ioctl-log", "api", "gpu-times", "stacks", "env", "summary", "stat", "forecast", "top", "json", "q", "t", "r", "T", "x", "z", "handles", "w", "s", "color"}},
 	{"Selection", []string{"e"}},
 	{"Recording", []string{
-		"o", "format", "tables", "run", "rank", "prom", "rotate", "flight", "hang", "quiet-success", "baseline", "overflow", "buffer", "delay", "duration", "start-on", "ranks", "p", "all-gpu-processes", "modules", "modules-limit", "modules-watch", "interpose", "counts", "munmap", "fast", "seccomp", "orphans", "on-tracer-death",
+		"o", "format", "tables", "run", "rank", "prom", "otlp", "otlp-long", "profiles", "rotate", "flight", "hang", "quiet-success", "baseline", "overflow", "buffer", "delay", "duration", "start-on", "ranks", "p", "all-gpu-processes", "modules", "modules-limit", "modules-watch", "interpose", "counts", "munmap", "fast", "seccomp", "orphans", "on-tracer-death",
 	}},
 	{"Probes", []string{
 		"attach", "clang-flags", "script", "tool", "param", "kernel", "prog", "at", "set", "map", "map-pin", "maps", "interval", "hold", "v", "verify", "require", "machine-code", "untested-arch", "strict", "fuel", "map-threads", "allow-exit",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/google/pprof/profile"
@@ -49,6 +50,7 @@ type Profile struct {
 	samples     map[sampleKey]*profile.Sample
 	first, last int64
 	start       int64
+	until       int64 // end of the latest part
 	name        []byte
 	nodes       []apiNode // of library calls; 0 is none
 	stacks      map[apiKey]int32
@@ -348,6 +350,38 @@ func (p *Profile) line(name, file string, line int) *profile.Location {
 	p.p.Location = append(p.p.Location, l)
 	p.frames[k] = l
 	return l
+}
+
+// Part writes what was counted since the part before, as [Profile.Write] would write all of it: live memory is that at a time
+// since the beginning.
+func (p *Profile) Part(w io.Writer, now int64) error {
+	all := p.p.Sample
+	p.p.Sample = slices.Clone(all)
+	p.p.Sample = slices.DeleteFunc(p.p.Sample, func(s *profile.Sample) bool {
+		return !slices.ContainsFunc(s.Value, func(v int64) bool { return v != 0 })
+	})
+	p.p.DurationNanos, p.p.TimeNanos = max(now-p.until, 0), p.start+p.until
+	p.until = now
+	err := p.p.CheckValid()
+	if err == nil {
+		err = p.p.Compact().Write(w) // without the names that only other parts have
+	}
+	p.p.Sample = all
+	for _, s := range all {
+		clear(s.Value[:valueLive])
+	}
+	if err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	return nil
+}
+
+// ValueTypes returns the names of a sample's values and their units.
+func (p *Profile) ValueTypes() (list [][2]string) {
+	for _, t := range p.p.SampleType {
+		list = append(list, [2]string{t.Type, t.Unit})
+	}
+	return list
 }
 
 // Write writes the profile so far, gzipped profile.proto.

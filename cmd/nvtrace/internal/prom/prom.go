@@ -1,7 +1,5 @@
 // Package prom gives metrics in Prometheus's text format to who asks for them over HTTP, or into a file. What is given
 // was made before: who asks often, slowly or not at all holds nobody up.
-//
-// It is no general HTTP server: that would be a third of nvtrace's size.
 package prom
 
 import (
@@ -11,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -47,15 +46,25 @@ func Port(word string) (host string, port int) {
 	return host, int(n)
 }
 
+// Check refuses words that are meant for a port and name none.
+func Check(word string) error {
+	_, port := Port(word)
+	_, err := strconv.ParseUint(word, 10, 16)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s: a port is written :%[1]s, and a file with this name ./%[1]s", word)
+	case port == 0 && strings.HasPrefix(word, ":"):
+		return fmt.Errorf("%s: want a port from 1 to 65535", word)
+	}
+	return nil
+}
+
 // Open opens a target: a port (":9400"), to whose number offset is added, or a file that write writes.
 func Open(word string, offset int, write func(name string, data []byte) error) (*Target, error) {
+	if err := Check(word); err != nil {
+		return nil, err
+	}
 	host, port := Port(word)
-	if port == 0 && strings.HasPrefix(word, ":") {
-		return nil, fmt.Errorf("%s: want a port from 1 to 65535", word)
-	}
-	if _, err := strconv.ParseUint(word, 10, 16); err == nil {
-		return nil, fmt.Errorf("%s: a port is written :%s, and a file with this name ./%s", word, word, word)
-	}
 	if port == 0 {
 		return &Target{file: word, write: write}, nil
 	}
@@ -155,47 +164,80 @@ func (t *Target) answer(c net.Conn) {
 	_, _ = c.Write(append([]byte(head), body...)) // who asks and goes has lost it
 }
 
-// Text is metrics that are being written.
-type Text struct {
-	bytes.Buffer
-	labels string // of all
+// Metrics are what was measured, before it has a form.
+type Metrics struct {
+	Labels []string // of all values, as name and value in turn
+	List   []Metric
 }
 
-// NewText begins with labels that all series have, as name and value in turn; those without a value are left out.
-func NewText(labels ...string) *Text {
-	t := new(Text)
-	t.labels = join(labels)
-	return t
+// Metric is a name with values.
+type Metric struct {
+	Name, Help string
+	Counter    bool // else it is a gauge
+	Values     []Value
 }
 
-func join(labels []string) string {
-	var list []string
+// Value is one value of a metric, with labels of its own, as name and value in turn.
+type Value struct {
+	Labels []string
+	Value  float64
+}
+
+// NewMetrics begins with labels that all values have; those without a value are left out.
+func NewMetrics(labels ...string) *Metrics {
+	return &Metrics{Labels: known(labels)}
+}
+
+// known returns the labels that have a value.
+func known(labels []string) (list []string) {
 	for i := 0; i+1 < len(labels); i += 2 {
 		if labels[i+1] != "" {
-			list = append(list, labels[i]+"="+Quote(labels[i+1]))
+			list = append(list, labels[i], labels[i+1])
 		}
 	}
-	return strings.Join(list, ",")
+	return list
 }
 
-// Metric begins a metric: kind is gauge or counter.
-func (t *Text) Metric(name, kind, help string) {
-	fmt.Fprintf(t, "# HELP %s %s\n# TYPE %[1]s %[3]s\n", name, help, kind)
+// Begin begins a metric, whose name ends in _total if it is a counter.
+func (m *Metrics) Begin(name, help string) {
+	m.List = append(m.List, Metric{Name: name, Help: help, Counter: strings.HasSuffix(name, "_total")})
 }
 
-// Value writes a value of a metric that has begun, with labels of its own.
-func (t *Text) Value(name string, value float64, labels ...string) {
-	all := strings.Trim(t.labels+","+join(labels), ",")
-	if all != "" {
-		all = "{" + all + "}"
+// Value adds a value to the metric that was begun last, with labels of its own.
+func (m *Metrics) Value(value float64, labels ...string) {
+	last := &m.List[len(m.List)-1]
+	last.Values = append(last.Values, Value{known(labels), value})
+}
+
+// One adds a metric that has one value.
+func (m *Metrics) One(name, help string, value float64) {
+	m.Begin(name, help)
+	m.Value(value)
+}
+
+// Text returns the metrics in Prometheus's text format.
+func (m *Metrics) Text() []byte {
+	var t bytes.Buffer
+	for i := range m.List {
+		x := &m.List[i]
+		kind := "gauge"
+		if x.Counter {
+			kind = "counter"
+		}
+		fmt.Fprintf(&t, "# HELP %s %s\n# TYPE %[1]s %[3]s\n", x.Name, x.Help, kind)
+		for _, v := range x.Values {
+			t.WriteString(x.Name)
+			for k, all := 0, slices.Concat(m.Labels, v.Labels); k+1 < len(all); k += 2 {
+				t.WriteByte("{,"[min(k, 1)])
+				t.WriteString(all[k] + "=" + Quote(all[k+1]))
+			}
+			if len(m.Labels)+len(v.Labels) > 0 {
+				t.WriteByte('}')
+			}
+			t.WriteString(" " + strconv.FormatFloat(v.Value, 'f', -1, 64) + "\n")
+		}
 	}
-	fmt.Fprintf(t, "%s%s %s\n", name, all, strconv.FormatFloat(value, 'f', -1, 64))
-}
-
-// One writes a metric that has one value.
-func (t *Text) One(name, kind, help string, value float64) {
-	t.Metric(name, kind, help)
-	t.Value(name, value)
+	return t.Bytes()
 }
 
 // Quote is a label's value, quoted.

@@ -20,9 +20,9 @@ func TestServe(t *testing.T) {
 	target := &Target{listen: l, asking: make(chan struct{}, maxAsking)}
 	go target.serve()
 	defer target.Close()
-	m := NewText("hostname", "a\"b", "job_id", "")
-	m.One("nvtrace_test", "gauge", "A test.", 1.5)
-	if err := target.Put(m.Bytes()); err != nil {
+	m := NewMetrics("hostname", "a\"b", "job_id", "")
+	m.One("nvtrace_test", "A test.", 1.5)
+	if err := target.Put(m.Text()); err != nil {
 		t.Fatal(err)
 	}
 	for range maxAsking - 1 { // they say nothing
@@ -102,7 +102,7 @@ func TestFile(t *testing.T) {
 
 // TestNoPort: what looks like a port and is none is no file's name.
 func TestNoPort(t *testing.T) {
-	for _, word := range []string{":0", ":65536", ":http"} {
+	for _, word := range []string{":0", ":65536", ":http", "9400"} {
 		if _, err := Open(word, 0, nil); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", word, err)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/prom"
+	"nvtrace/cmd/nvtrace/internal/telemetry"
 	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/object"
@@ -27,6 +29,7 @@ type runFlags struct {
 	runName, rank  string
 	onlyTables     string
 	prom           string
+	push           telemetry.Options
 	summary, quiet bool
 	stat           statFlag
 	top            bool
@@ -72,6 +75,10 @@ func NewFlags(e *cli.Env) *runFlags {
 	f.Set.StringVar(&f.runName, "run", "", "with --format=parquet: the tables are of the run `NAME` (default: the launcher's job, or the folder's name)")
 	f.Set.StringVar(&f.rank, "rank", "", "with --format=parquet: the tables are of rank `N` (default: what the launcher said, or 0)")
 	f.Set.StringVar(&f.prom, "prom", "", "give metrics to Prometheus, each second: `WHERE` is :PORT, to which a rank's number on its host is added, or the name of a file for node_exporter's textfile collector (run.%r.prom)")
+	f.Set.StringVar(&f.push.OTLP, "otlp", "", "send metrics, and spans of the run, its steps and what takes long, to the OpenTelemetry collector at `URL` (http://localhost:4318, grpc://localhost:4317); env: where OTEL_EXPORTER_OTLP_ENDPOINT says. OpenTelemetry's other variables say how")
+	f.push.Long = 100 * time.Millisecond
+	f.Set.DurationVar(&f.push.Long, "otlp-long", f.push.Long, "calls, NVTX ranges and collectives of `TIME` and longer have spans; steps always have")
+	f.Set.StringVar(&f.push.Profiles, "profiles", "", "send a profile each 15 s, as export --format=pprof makes one, to `WHERE`: pyroscope=URL, parca=URL, or otlp: to the collector of --otlp, by a protocol that is an alpha version")
 	f.Set.StringVar(&f.onlyTables, "tables", "", "with --format=parquet: write only the tables in `LIST`, such as collectives,histograms,failures")
 	f.Set.Var(&f.rotate, "rotate", "go on in another file when one has `SIZE`, such as 1G; =1G,5 keeps the last 5; %n in the name of -o is the file's number")
 	f.Set.Var(&f.ranks, "ranks", "trace the ranks in `LIST`, such as 0,8,16-23; the command runs untraced in others")
@@ -209,6 +216,22 @@ func (f *runFlags) stamps() (*object.Object, error) {
 		o.Beside = beside
 	}
 	return o, err
+}
+
+// live checks what belongs to what others are told while the program runs.
+func (f *runFlags) live(getenv func(string) string) error {
+	if f.prom == "" && !f.push.Given() {
+		return nil
+	}
+	if f.top {
+		return errors.New("top goes without --prom, --otlp and --profiles")
+	}
+	if f.prom != "" {
+		if err := prom.Check(f.prom); err != nil {
+			return fmt.Errorf("--prom=%w", err)
+		}
+	}
+	return f.push.Check(getenv)
 }
 
 // tables checks what belongs to tables that are written while the program runs.

@@ -15,6 +15,7 @@ import (
 	"nvtrace/cmd/nvtrace/internal/cli"
 	"nvtrace/cmd/nvtrace/internal/live"
 	"nvtrace/cmd/nvtrace/internal/prom"
+	"nvtrace/cmd/nvtrace/internal/telemetry"
 	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/outcome"
@@ -30,14 +31,15 @@ type outputs struct {
 	f      *runFlags
 	header *traces.Header
 	log    *view.Sink
-	top    *live.Top       // nil: no table while the program runs
-	ticker *ticker         // nil: no intervals
-	lines  *view.StatLines // counters of intervals; nil: only at the end
-	file   *parts          // nil: not recorded
-	flight *flight         // nil: nothing is kept in memory
-	tables *view.Intervals // nil: no tables are written
-	prom   *prom.Target    // nil: nobody gets metrics
-	counts *view.Metrics   // for prom
+	top    *live.Top          // nil: no table while the program runs
+	ticker *ticker            // nil: no intervals
+	lines  *view.StatLines    // counters of intervals; nil: only at the end
+	file   *parts             // nil: not recorded
+	flight *flight            // nil: nothing is kept in memory
+	tables *view.Intervals    // nil: no tables are written
+	prom   *prom.Target       // nil: nobody gets metrics
+	counts *telemetry.Metrics // for prom and push
+	push   *telemetry.Sending // nil: nothing is sent
 	names  outputNames
 	heard  func() // is called before the flight recorder says something
 	closes []io.Closer
@@ -96,7 +98,7 @@ func (f *runFlags) fullScreen(e *cli.Env) *os.File {
 // printsLines reports whether calls are shown as they happen. Library calls are, unless
 // something else was asked for.
 func (f *runFlags) printsLines() bool {
-	return f.log.Given || f.api.Given && !f.summary && !f.json.Given && f.out == "" && !f.forecast
+	return f.log.Given || f.api.Given && !f.summary && !f.json.Given && f.out == "" && !f.forecast && f.prom == "" && !f.push.Given()
 }
 
 // open opens the files, when the program has begun: only now what was in them may go.
@@ -131,7 +133,7 @@ func (o *outputs) open() (err error) {
 		if o.names.prom, err = cli.ExpandName(o.f.prom, o.header, 1, o.e.Getenv); err != nil {
 			return fmt.Errorf("--prom=%w", err)
 		}
-		if o.prom, err = prom.Open(o.names.prom, view.PromOffset(o.header), o.e.WritePublic); err != nil {
+		if o.prom, err = prom.Open(o.names.prom, telemetry.PromOffset(o.header), o.e.WritePublic); err != nil {
 			o.e.Notice("--prom: %v; nobody gets metrics", err) // the program does not need them
 			o.prom = nil
 		} else {
@@ -252,9 +254,21 @@ func (o *outputs) each() []record.Sink {
 	if o.tables != nil {
 		ticks = append(ticks, tick{cmp.Or(o.f.attach.interval, usualPart), func(now time.Time) { o.tables.Next(now, false) }})
 	}
+	if o.prom != nil || o.f.push.Given() {
+		o.counts = telemetry.NewMetrics(o.log, o.header)
+	}
 	if o.prom != nil {
-		o.counts = o.log.MetricsOf(o.header)
 		ticks = append(ticks, tick{time.Second, o.measure})
+	}
+	if o.f.push.Given() {
+		var err error
+		if o.push, err = telemetry.NewSending(&o.f.push, o.log, o.header, o.counts, o.e.Getenv, o.e.Notice); err != nil {
+			o.e.Notice("%v; nothing is sent", err) // the program does not need it
+		} else {
+			for _, t := range o.push.Ticks() {
+				ticks = append(ticks, tick{t.Every, t.Do})
+			}
+		}
 	}
 	if ticks != nil {
 		o.ticker = startTicker(o.log, ticks)
@@ -265,7 +279,7 @@ func (o *outputs) each() []record.Sink {
 
 // measure gives metrics to who wants them.
 func (o *outputs) measure(now time.Time) {
-	if err := o.prom.Put(o.counts.Text(now)); err != nil {
+	if err := o.prom.Put(o.counts.Measure(now).Text()); err != nil {
 		o.e.Notice("--prom: %v", err)
 	}
 }
@@ -310,7 +324,7 @@ func (o *outputs) Finish() {
 	if o.ticker != nil {
 		o.ticker.end()
 	}
-	if o.counts != nil {
+	if o.prom != nil && o.counts != nil {
 		o.measure(time.Now())
 	}
 	if o.tables != nil && o.began {
@@ -321,6 +335,9 @@ func (o *outputs) Finish() {
 	o.gaps.Finish()
 	if o.began {
 		o.conclude()
+	}
+	if o.push != nil {
+		o.push.End(time.Now())
 	}
 	for _, c := range o.closes { // their locks end
 		o.log.Errs.Report(c.Close())

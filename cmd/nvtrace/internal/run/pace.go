@@ -1,18 +1,17 @@
 package run
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/telemetry"
 	"nvtrace/traces"
 )
 
@@ -83,14 +82,10 @@ type steps struct {
 
 // Bounds of what is kept.
 const (
-	maxPaced = 64      // threads
-	finer    = 64      // of the logarithms: times are off by half a percent
-	fewSteps = 8       // of fewer no typical time can be told
-	maxText  = 1 << 10 // of a range's name
+	maxPaced = 64 // threads
+	finer    = 64 // of the logarithms: times are off by half a percent
+	fewSteps = 8  // of fewer no typical time can be told
 )
-
-// numbered are names of ranges that stand for a step each, besides those without a number.
-var numbered = regexp.MustCompile(`(?i)(?:step|iter|iteration)[ _#:=-]*\d+(?:\D|$)`)
 
 func newPace(pid int32) *pace {
 	return &pace{pid: pid, begin: -1, threads: make(map[int32]*steps)}
@@ -108,29 +103,10 @@ func (p *pace) event(ev *traces.Event) {
 			p.whole = ev.Time - max(p.begin, 0)
 		}
 	case traces.KindCall:
-		if isStep(ev) {
+		if text, ok := telemetry.RangeText(ev); ok && telemetry.IsStep(text) {
 			p.step(ev.TID, ev.Time)
 		}
 	}
-}
-
-// isStep reports whether a range or mark begins a step.
-func isStep(ev *traces.Event) bool {
-	at := 0
-	switch ev.Name {
-	case "nvtxMark", "nvtxRangePush":
-	case "nvtxRangeStart":
-		at = 1
-	default:
-		return false
-	}
-	for i := range ev.Mem {
-		if s := &ev.Mem[i]; s.Addr == ev.Args[at] {
-			text, _, _ := bytes.Cut(s.In[:min(len(s.In), maxText)], []byte{0})
-			return unnumbered.Match(text) || numbered.Match(text)
-		}
-	}
-	return false
 }
 
 func (p *pace) step(tid int32, at int64) {

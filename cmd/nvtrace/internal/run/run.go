@@ -83,7 +83,7 @@ func Verb(e *cli.Env, args, command []string) int {
 	if err := f.implied(); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
-	if err := errors.Join(f.span(), f.tables()); err != nil {
+	if err := errors.Join(f.span(), f.tables(), f.live(e.Getenv)); err != nil {
 		return e.Fail(cli.ExitFailed, "%v", err)
 	}
 	if err := f.idle(); err != nil {

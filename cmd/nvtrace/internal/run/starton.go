@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/cmd/nvtrace/internal/telemetry"
 	"nvtrace/nvattach/api"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces/record"
@@ -121,9 +122,6 @@ func (f *startFlag) library() api.Library {
 	return api.Driver // in which that of the runtime ends
 }
 
-// unnumbered are names of ranges that stand for one step each.
-var unnumbered = regexp.MustCompile(`(?i)^(?:\w+[ _])?(?:step|iter|iteration)$`)
-
 // is reports whether a call is the one.
 func (f *startFlag) is(rec *agent.Record) bool {
 	if rec.Hook == nil {
@@ -154,7 +152,7 @@ func (f *startFlag) named(text []byte) bool {
 	switch {
 	case f.nvtx != "":
 		return string(text) == f.nvtx
-	case unnumbered.Match(text):
+	case telemetry.IsNextStep(text):
 		f.passed++ // the first one is step 1
 		return f.passed == f.number
 	}

@@ -43,7 +43,7 @@ func (s *Sink) WriteTables(e *cli.Env, h *traces.Header, dir, run, rank string, 
 		t.tables.Only(only)
 	}
 	s.Follow()
-	s.show(t)
+	s.Show(t)
 	return t, nil
 }
 

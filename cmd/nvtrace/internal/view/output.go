@@ -36,7 +36,7 @@ func NewSink(d *ioctl.Decoder, e *cli.Env) *Sink {
 }
 
 // show registers an observer, behind what notes which kinds of events come.
-func (s *Sink) show(o observe.Observer) {
+func (s *Sink) Show(o observe.Observer) {
 	if !s.heard {
 		s.heard = true
 		s.Register(&s.holds)
@@ -56,21 +56,21 @@ func (s *Sink) Summarise(h *traces.Header) {
 	s.holds.header = heldOf(h.API)
 	s.Totals = newTotals(s.Decoder(), h, &s.holds, s.Live)
 	s.Follow()
-	s.show(s.Totals)
+	s.Show(s.Totals)
 }
 
 // Count makes the sink count what processes do.
 func (s *Sink) Count() {
 	s.Meter = NewMeter()
 	s.Follow()
-	s.show(s.Meter)
+	s.Show(s.Meter)
 }
 
 // TraceEnv makes the sink gather which environment variables were asked for.
 func (s *Sink) TraceEnv() {
 	s.env = &variables{api.NewEnvironment(false)}
 	s.Follow()
-	s.show(s.env)
+	s.Show(s.env)
 }
 
 // OnHost makes the sink run a program's probes on the host; show puts out what they print. of is
@@ -81,13 +81,13 @@ func (s *Sink) OnHost(p *script.Program, of *traces.Header, show func(text strin
 	}
 	s.Script = newHostScript(p, of, show)
 	s.Follow()
-	s.show(s.Script)
+	s.Show(s.Script)
 }
 
 // PrintTo makes the sink print lines to w, as f says.
 func (s *Sink) PrintTo(e *cli.Env, w io.Writer, h *traces.Header, f *LineFlags) (err error) {
 	if s.Lines, err = newLines(e, w, h, f, s.Decoder(), &s.Errs, s.Live); err == nil {
-		s.show(s.Lines)
+		s.Show(s.Lines)
 	}
 	return err
 }

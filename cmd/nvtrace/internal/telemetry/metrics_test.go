@@ -1,4 +1,4 @@
-package view
+package telemetry
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"nvtrace/cmd/nvtrace/internal/fleet"
+	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/nvattach/nccl"
 	"nvtrace/traces"
 )
@@ -18,7 +19,7 @@ func exported(t *testing.T) map[string]string {
 	t.Helper()
 	m := &Metrics{
 		header:  &traces.Header{Start: 1, PID: 7, Host: "node", Driver: "580.1", Tool: "v", GPUs: []string{"GPU-1"}, Rank: map[string]string{"RANK": "3"}},
-		process: nccl.NewProcess(), meter: NewMeter(), seen: seen{true, true, true, true},
+		process: nccl.NewProcess(), meter: view.NewMeter(), seen: seen{true, true, true, true},
 	}
 	m.place.Rank, m.place.Job, m.process.GPU = 3, "4711", true
 	r := &fleet.Report{Job: "4711", World: 2, Collectives: 1, Findings: []fleet.Finding{
@@ -26,7 +27,7 @@ func exported(t *testing.T) map[string]string {
 	}}
 	names := make(map[string]string)
 	declared := make(map[string]bool)
-	for line := range strings.Lines(string(m.Text(time.Now())) + string(r.Prom(time.Now()))) {
+	for line := range strings.Lines(string(m.Measure(time.Now()).Text()) + string(r.Prom(time.Now()))) {
 		if name, ok := strings.CutPrefix(line, "# TYPE "); ok {
 			name, kind, _ := strings.Cut(strings.TrimSpace(name), " ")
 			if declared[name] || strings.HasSuffix(name, "_total") != (kind == "counter") {

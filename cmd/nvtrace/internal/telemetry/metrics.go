@@ -1,4 +1,4 @@
-package view
+package telemetry
 
 import (
 	"strconv"
@@ -7,18 +7,19 @@ import (
 
 	"nvtrace/cmd/nvtrace/internal/observe"
 	"nvtrace/cmd/nvtrace/internal/prom"
+	"nvtrace/cmd/nvtrace/internal/view"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/nccl"
 	"nvtrace/traces"
 	"nvtrace/traces/ranks"
 )
 
-// Metrics counts what a run does, for Prometheus. It is an observer. The number of series does not depend on the program.
+// Metrics counts what a run does, for Prometheus and OpenTelemetry. It is an observer. The number of series does not depend on the program.
 type Metrics struct {
 	header  *traces.Header
 	place   ranks.Place
 	process *nccl.Process
-	meter   *Meter
+	meter   *view.Meter
 	last    int64 // time of the latest event
 	seen    seen
 
@@ -32,6 +33,9 @@ type Metrics struct {
 	collectiveBytes uint64
 	lost            int64
 	exited          bool
+
+	// Took, if not nil, gets each operation of NCCL's that is over.
+	Took func(*nccl.Done)
 }
 
 // seen is what was recorded of a kind at all: what was not has no metrics.
@@ -45,14 +49,14 @@ type worked struct {
 // workNames are what GPUs do.
 var workNames = [3]string{"kernel", "copy", "collective"}
 
-// MetricsOf has the sink count for Prometheus.
-func (s *Sink) MetricsOf(h *traces.Header) *Metrics {
+// NewMetrics has the sink count for who asks.
+func NewMetrics(s *view.Sink, h *traces.Header) *Metrics {
 	if s.Meter == nil {
 		s.Count()
 	}
 	m := &Metrics{header: h, place: ranks.Of(h.Rank), process: nccl.NewProcess(), meter: s.Meter}
 	s.Follow()
-	s.show(m)
+	s.Show(m)
 	return m
 }
 
@@ -104,9 +108,14 @@ func (m *Metrics) Observe(e *observe.Event) {
 	}
 }
 
-// Text returns the metrics at a time of day.
-func (m *Metrics) Text(now time.Time) []byte {
-	for _, o := range m.process.Take(false) {
+// Measure returns the metrics at a time of day.
+func (m *Metrics) Measure(now time.Time) *prom.Metrics {
+	list := m.process.Take(false)
+	for i := range list {
+		o := &list[i]
+		if m.Took != nil {
+			m.Took(o)
+		}
 		m.collectives++
 		if m.collectiveBytes += o.Bytes(); !o.Repeated {
 			m.collectiveTime += max(o.Dur, 0)
@@ -120,40 +129,39 @@ func (m *Metrics) Text(now time.Time) []byte {
 	if m.place.Rank >= 0 {
 		rank = strconv.Itoa(m.place.Rank)
 	}
-	t := prom.NewText("job_id", m.place.Job, "rank", rank, "hostname", m.header.Host, "UUID", uuid, "pid", strconv.Itoa(int(m.header.PID)))
-	const counter, gauge = "counter", "gauge"
-	t.Metric("nvtrace_run_info", gauge, "A program that nvtrace traces; always 1.")
-	t.Value("nvtrace_run_info", 1, "version", m.header.Tool, "driver", m.header.Driver)
-	t.One("nvtrace_run_start_timestamp_seconds", gauge, "When tracing began.", float64(m.header.Start/1e6)/1e3)
-	t.One("nvtrace_run_last_event_timestamp_seconds", gauge, "When the latest event was recorded.", float64((m.header.Start+m.last)/1e6)/1e3)
-	t.One("nvtrace_run_timestamp_seconds", gauge, "When these metrics were written.", float64(now.UnixMilli())/1e3)
-	t.One("nvtrace_lost_events_total", counter, "Events that were not recorded.", float64(m.lost))
+	t := prom.NewMetrics("job_id", m.place.Job, "rank", rank, "hostname", m.header.Host, "UUID", uuid, "pid", strconv.Itoa(int(m.header.PID)))
+	t.Begin("nvtrace_run_info", "A program that nvtrace traces; always 1.")
+	t.Value(1, "version", m.header.Tool, "driver", m.header.Driver)
+	t.One("nvtrace_run_start_timestamp_seconds", "When tracing began.", float64(m.header.Start/1e6)/1e3)
+	t.One("nvtrace_run_last_event_timestamp_seconds", "When the latest event was recorded.", float64((m.header.Start+m.last)/1e6)/1e3)
+	t.One("nvtrace_run_timestamp_seconds", "When these metrics were written.", float64(now.UnixMilli())/1e3)
+	t.One("nvtrace_lost_events_total", "Events that were not recorded.", float64(m.lost))
 	if m.seen.ioctls {
-		t.Metric("nvtrace_ioctls_total", counter, "Device calls that are ioctls, by whether they failed.")
-		t.Value("nvtrace_ioctls_total", float64(m.ioctls[0]), "failed", "false")
-		t.Value("nvtrace_ioctls_total", float64(m.ioctls[1]), "failed", "true")
-		t.One("nvtrace_ioctl_seconds_total", counter, "Time that threads spent in them.", float64(m.ioctlTime)/1e9)
+		t.Begin("nvtrace_ioctls_total", "Device calls that are ioctls, by whether they failed.")
+		t.Value(float64(m.ioctls[0]), "failed", "false")
+		t.Value(float64(m.ioctls[1]), "failed", "true")
+		t.One("nvtrace_ioctl_seconds_total", "Time that threads spent in them.", float64(m.ioctlTime)/1e9)
 	}
 	if m.seen.calls {
-		t.One("nvtrace_api_calls_total", counter, "Calls of CUDA's libraries that were recorded.", float64(m.calls))
-		t.One("nvtrace_api_failures_total", counter, "Those that failed.", float64(m.failed))
-		t.One("nvtrace_kernel_launches_total", counter, "Launches of kernels and graphs.", float64(m.meter.All.Launches))
+		t.One("nvtrace_api_calls_total", "Calls of CUDA's libraries that were recorded.", float64(m.calls))
+		t.One("nvtrace_api_failures_total", "Those that failed.", float64(m.failed))
+		t.One("nvtrace_kernel_launches_total", "Launches of kernels and graphs.", float64(m.meter.All.Launches))
 		held := uint64(0)
 		for _, n := range m.meter.Held {
 			held += n
 		}
-		t.One("nvtrace_gpu_memory_allocated_bytes", gauge, "Memory of GPUs that recorded calls have allocated and not freed.", float64(held))
+		t.One("nvtrace_gpu_memory_allocated_bytes", "Memory of GPUs that recorded calls have allocated and not freed.", float64(held))
 	}
 	if m.seen.gpu {
-		t.Metric("nvtrace_gpu_seconds_total", counter, "Time in which GPUs worked, by at what; works at a time count each.")
+		t.Begin("nvtrace_gpu_seconds_total", "Time in which GPUs worked, by at what; works at a time count each.")
 		for i, w := range m.work {
-			t.Value("nvtrace_gpu_seconds_total", float64(w.time)/1e9, "work", workNames[i])
+			t.Value(float64(w.time)/1e9, "work", workNames[i])
 		}
-		t.Metric("nvtrace_gpu_works_total", counter, "Kernels, copies and sets that GPUs were through with.")
+		t.Begin("nvtrace_gpu_works_total", "Kernels, copies and sets that GPUs were through with.")
 		for i, w := range m.work {
-			t.Value("nvtrace_gpu_works_total", float64(w.n), "work", workNames[i])
+			t.Value(float64(w.n), "work", workNames[i])
 		}
-		t.One("nvtrace_gpu_copied_bytes_total", counter, "What they copied and set.", float64(m.copied))
+		t.One("nvtrace_gpu_copied_bytes_total", "What they copied and set.", float64(m.copied))
 	}
 	if m.seen.nccl {
 		open := int64(0)
@@ -162,14 +170,14 @@ func (m *Metrics) Text(now time.Time) []byte {
 				open = max(open, now.UnixNano()-m.header.Start-p.Since)
 			}
 		}
-		t.One("nvtrace_collectives_total", counter, "Operations of NCCL's that are over.", float64(m.collectives))
-		t.One("nvtrace_collective_bytes_total", counter, "What the rank gave to them, or got from them where it gave nothing.", float64(m.collectiveBytes))
-		t.One("nvtrace_collective_open_seconds", gauge, "For how long the oldest collective that is not over has lasted; 0: none is open.", float64(open)/1e9)
+		t.One("nvtrace_collectives_total", "Operations of NCCL's that are over.", float64(m.collectives))
+		t.One("nvtrace_collective_bytes_total", "What the rank gave to them, or got from them where it gave nothing.", float64(m.collectiveBytes))
+		t.One("nvtrace_collective_open_seconds", "For how long the oldest collective that is not over has lasted; 0: none is open.", float64(open)/1e9)
 		if m.process.GPU {
-			t.One("nvtrace_collective_seconds_total", counter, "Time that the rank was in them, waiting included.", float64(m.collectiveTime)/1e9)
+			t.One("nvtrace_collective_seconds_total", "Time that the rank was in them, waiting included.", float64(m.collectiveTime)/1e9)
 		}
 	}
-	return t.Bytes()
+	return t
 }
 
 // PromOffset is what is added to a port, so that each rank of a host has its own.
