@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/cmd/nvtrace/internal/cli"
+	"nvtrace/cmd/nvtrace/internal/prom"
 	"nvtrace/cmd/nvtrace/internal/sample"
 	"nvtrace/cmd/nvtrace/internal/view"
 	ioctls "nvtrace/ioctl/record"
@@ -34,6 +35,7 @@ type sampleFlags struct {
 	rings *bool
 	json  cli.OptString
 	rows  int
+	prom  string
 }
 
 // SampleVerb looks at processes' channels again and again.
@@ -48,6 +50,7 @@ func SampleVerb(e *cli.Env, args, command []string) int {
 	fs.BoolVar(&f.names, "names", true, "search the processes' memory for the names of kernels, beside the looks")
 	f.rings = ringsFlag(fs)
 	fs.IntVar(&f.rows, "rows", view.DefaultRows, "`N` rows of the summary's table at most (0: all)")
+	fs.StringVar(&f.prom, "prom", "", "give metrics to Prometheus, each second: `WHERE` is :PORT, or the name of a file for node_exporter (its textfile collector wants it to end in .prom)")
 	f.json.RegisterJSON(fs)
 	words, status, ok := cli.ParseAnywhere(fs, args)
 	if !ok {
@@ -66,7 +69,25 @@ func SampleVerb(e *cli.Env, args, command []string) int {
 	case f.every < 0 || f.last < 0 || f.rows < 0:
 		return e.Fail(cli.ExitUsage, "--every, --for and --rows want no negative values")
 	}
-	return takeSamples(e, &f, command, nil)
+	if f.prom == "" {
+		return takeSamples(e, &f, command, nil)
+	}
+	if err := prom.Check(f.prom); err != nil {
+		return e.Fail(cli.ExitUsage, "--prom=%v", err)
+	}
+	to, err := prom.Open(f.prom, 0, e.WritePublic)
+	if err != nil {
+		return e.Fail(cli.ExitFailed, "--prom: %v", err)
+	}
+	var metrics *sampleMetrics
+	status = takeSamples(e, &f, command, func(h *traces.Header) record.Sink {
+		metrics = newSampleMetrics(e, h, to)
+		return metrics
+	})
+	if metrics != nil {
+		metrics.end()
+	}
+	return status
 }
 
 // A sampling is a run of nvtrace sample, or of top from outside.
