@@ -28,7 +28,7 @@ FUZZTIME ?= 30s# or a number of runs: 3000x
 FUZZ_SLOW := FuzzEvents FuzzGrow FuzzMachine FuzzMessage FuzzReports FuzzScribbled
 FUZZTIME_SLOW ?= $(FUZZTIME)
 
-.PHONY: all quick api-diff dist sweep-probes sweep-fleet test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare
+.PHONY: all quick api-diff dist sweep-probes sweep-fleet test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare check-receivers
 
 all: ## build bin/nvtrace, bin/rminfo and bin/rmlaunch
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -115,6 +115,10 @@ check-gpu: all cuda ## on a machine with a GPU: hold recordings against an indep
 	  "matmul=python3 examples/cuda/matmul.py" "smi=nvidia-smi -L"
 	python3 bench/final_counts.py --only none
 	python3 bench/both_count.py
+
+# What is lacking is said: make deps-duckdb deps-clickhouse deps-spark, and apt-get for Prometheus and node_exporter.
+check-receivers: all ## send metrics, spans, profiles and tables to a collector, Prometheus, DuckDB, ClickHouse and Spark, and ask these (not in CI)
+	python3 bench/receivers.py
 
 bench-gpu: all cuda ## the rows that need a GPU: whole programs under nvtrace against untraced, interleaved; what probes cost
 	python3 bench/gpu.py
