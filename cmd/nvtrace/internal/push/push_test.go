@@ -245,7 +245,7 @@ func TestReceived(t *testing.T) {
 				t.Fatalf("%d, %d requests, %q", len(r.spans), len(r.metrics), r.headers)
 			}
 			resource := r.spans[0].ResourceSpans[0]
-			const wantResource = "service.name=&{app} team=&{red} service.name=&{mine}"
+			const wantResource = "team=&{red} service.name=&{mine}"
 			if got := attrs(resource.Resource.Attributes); got != wantResource {
 				t.Errorf("resource %s", got)
 			}

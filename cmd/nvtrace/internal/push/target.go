@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,7 +69,10 @@ func NewOTLP(word string, of Resource, getenv func(string) string, notice func(f
 	for _, e := range to {
 		e.header.Set("User-Agent", "nvtrace/"+of.Version)
 	}
-	o.of.Attrs = append(o.of.Attrs, resourceAttrsOf(getenv)...)
+	o.of.Attrs = nil
+	for _, a := range append(of.Attrs, resourceAttrsOf(getenv)...) { // a key has one value
+		o.of.Attrs = append(slices.DeleteFunc(o.of.Attrs, func(b Attr) bool { return a.Key == b.Key }), a)
+	}
 	if ms, err := strconv.ParseUint(getenv("OTEL_METRIC_EXPORT_INTERVAL"), 10, 31); err == nil && ms > 0 {
 		o.Interval = max(time.Duration(ms)*time.Millisecond, leastInterval)
 	}

@@ -129,6 +129,8 @@ func (f *runFlags) idle() (err error) {
 			err = errors.New("--hold is for a program that runs already: -p PID")
 		case fl.Name == "hold" && (f.attach.hold <= 0 || f.attach.hold > maxHold):
 			err = fmt.Errorf("--hold %s: want more than 0, and 200ms at most, which is no bound", f.attach.hold)
+		case fl.Name == "otlp-long" && f.push.OTLP == "":
+			err = errors.New("--otlp-long is for spans: add --otlp URL")
 		case fl.Name == "interval" && (f.stat.Given || f.format != ""):
 		case fl.Name == "v":
 		case probes.Lookup(fl.Name) != nil && fl.Name != "script" && fl.Name != "tool" && !f.attach.any():
