@@ -89,7 +89,7 @@ func (p *Plan) bodyText(q *proof.Program, maps *mapmem.Maps, arch fatbin.Arch, p
 		return p.sumText(q, sumsOf(q, maps), maps, arch, f)
 	}
 	return p.function(q, maps, arch, params, line, func(g *weaving, at *proof.Place) (code, active string, err error) {
-		at.Guarded, g.dialect.each = f.guarded, f.each
+		at.Guarded, g.dialect.each, g.dialect.leave = f.guarded, f.each, f.leave
 		if f.copies || f.rows {
 			var load strings.Builder
 			addr, n := at.Given.Reg(proof.BodyParam{What: proof.BodyAddr, Wide: true}), at.Given.Reg(proof.BodyParam{What: proof.BodyCopied})

@@ -86,6 +86,7 @@ type bodyForm struct {
 	rows    bool // of ldmatrix, likewise
 	sum     sumForm
 	each    bool // every thread runs it, also where one could for others
+	leave   bool // it is where all threads of a kernel leave; see allLeave
 	plain   bool // keys have no places
 	keys    int  // with sum: for so many combinations of keys, whose places come one behind the other; 0: keys have none
 }

@@ -257,16 +257,26 @@ func (m *machine) program(q *proof.Program) (int, error) {
 		// A kernel whose threads were not all counted would be a wrong answer.
 		return 1, err
 	case object.KindExit:
-		b, err := m.body(q, "", m.form(q))
-		if err != nil {
-			return 0, err
-		}
 		for i := range a.Insts {
 			if a.Insts[i].Flow().Kind == sass.FlowExit {
 				n++
 			}
 		}
-		return n, m.weaver.Exits(b.code, m.args(q, b, m.site(q, 0, 0, 0), nil)...)
+		form, at := m.form(q), m.site(q, 0, 0, 0)
+		put := func() error {
+			b, err := m.body(q, "", form)
+			if err == nil {
+				err = m.weaver.Exits(b.code, m.args(q, b, at, nil)...)
+			}
+			return err
+		}
+		form.leave = q.Report.Once > 0 && !m.r.p.endsThreads() && codeLeaves(a)
+		err := put()
+		if _, ok := errors.AsType[*sass.SiteError](err); ok && form.leave {
+			form.leave = false // as above
+			err = put()
+		}
+		return n, err
 	case object.KindMem, object.KindInsn, object.KindBlock:
 		for _, s := range m.spots(q) {
 			if ok, err := m.before(q, s, ""); err != nil {

@@ -30,7 +30,7 @@ func (g *weaving) entry(q *proof.Program, st *ptx.Sites) (int, error) {
 // before those in the device functions that it calls.
 func (g *weaving) exits(q *proof.Program, st *ptx.Sites) (int, error) {
 	n := 0
-	g.dialect.leave = !q.Point.Func && !g.p.endsThreads() && !g.dialect.each && allLeave(st)
+	g.dialect.leave = !q.Point.Func && !g.p.endsThreads() && !g.dialect.each && allLeave(st, q.AsksForPlace())
 	defer func() { g.dialect.leave = false }()
 	if q.WantsReturn() && st.Func.Kind == ptx.FuncDevice {
 		if err := g.keepReturn(st); err != nil {
@@ -540,10 +540,10 @@ func (p *Plan) runModule(q *proof.Program, maps *mapmem.Maps, version ptx.Versio
 	return text, kernel, err
 }
 
-// allLeave reports whether all threads that come to a kernel leave it at one place, and nothing on their way, such
-// as a loop, a barrier or a call, can keep some of them: what all of them do there can be done by one. Of other
-// kernels, which may hang, it is to be seen how many threads have left.
-func allLeave(st *ptx.Sites) bool {
+// allLeave reports whether all threads that come to a kernel leave it, at one place if that is asked for, and nothing on
+// their way, such as a loop, a barrier or a call, can keep some of them: what all of them do there can be done by one. Of
+// other kernels, which may hang, it is to be seen how many threads have left.
+func allLeave(st *ptx.Sites, place bool) bool {
 	if st.Func.Kind == ptx.FuncDevice || len(st.Calls)+len(st.Traps) > 0 {
 		return false
 	}
@@ -563,5 +563,5 @@ func allLeave(st *ptx.Sites) bool {
 			ways++
 		}
 	}
-	return ways == 1
+	return ways == 1 || ways > 1 && !place
 }

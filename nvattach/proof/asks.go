@@ -121,6 +121,20 @@ func (q *Program) ReadsValue() bool {
 	return slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.Fields[i] == FieldValue || q.Fields[i] == FieldValue2 })
 }
 
+// AsksForPlace reports whether a program reads what is another number at each place of its kind, or counts by that.
+func (q *Program) AsksForPlace() bool {
+	place := func(i int) bool {
+		a, b := q.Fields[i], q.Fields[i]
+		if a >= FieldPair {
+			a, b = (a-FieldPair)/FieldPair, (a-FieldPair)%FieldPair
+		}
+		return knownAt(a) && a != FieldISA || knownAt(b) && b != FieldISA
+	}
+	return slices.ContainsFunc(q.Report.Fields, place) || slices.ContainsFunc(q.Report.Slots, func(s bpf.SlotUse) bool {
+		return slices.ContainsFunc(s.Key, func(k bpf.KeyPart) bool { return k.Field >= 0 && place(k.Field) })
+	})
+}
+
 // AsksForLines reports whether a program reads the place in the source, which only PTX has.
 func (q *Program) AsksForLines() bool {
 	return slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.Fields[i] == FieldLine || q.Fields[i] == FieldFile })
