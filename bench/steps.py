@@ -99,7 +99,7 @@ def training(build):
         loss.backward()
         optimizer.step()
         torch.cuda.synchronize()
-        return loss
+        return loss.detach()
     return step
 
 
@@ -114,7 +114,7 @@ def inference(graph):
 
     @torch.no_grad()
     def forward():
-        return model(x).float().sum()
+        return model(x).float().sum().detach()
 
     if graph:
         stream = torch.cuda.Stream()
@@ -146,7 +146,7 @@ def short():
     def step():
         z = x
         for _ in range(250):
-            z = cupy.sqrt(z * y + x) - y
+            z = cupy.sqrt(z * y + x) + y
         total = z.sum()
         cupy.cuda.Device().synchronize()
         return total

@@ -92,7 +92,7 @@ func (tr *Tracer) mapped(t *ptrace.Task, e *dso.Event) {
 		return // of a fork, or of a program that was attached to: allocations before would be missing
 	}
 	for _, m := range e.Files() {
-		if !isDriver(m.Path) {
+		if !IsDriver(m.Path) {
 			continue
 		}
 		switch lib := tr.mappedDriver(&m); {

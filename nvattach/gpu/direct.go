@@ -146,7 +146,7 @@ func (v *visit) preloaded() error {
 		return err
 	}
 	for i := range maps {
-		if m := &maps[i]; m.Exec && isDriver(m.Path) {
+		if m := &maps[i]; m.Exec && IsDriver(m.Path) {
 			if v.p.driver, err = openLibrary(v.p.pid, m); err != nil {
 				return err
 			}

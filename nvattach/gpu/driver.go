@@ -60,8 +60,8 @@ func (tr *Tracer) libraryOf(f *os.File, key proc.FileKey, m *proc.Mapping) (*lib
 	return s.at(m)
 }
 
-// isDriver reports whether a file is called as the driver's library is.
-func isDriver(path string) bool { return strings.HasPrefix(filepath.Base(path), "libcuda.so") }
+// IsDriver reports whether a file is called as the driver's library is.
+func IsDriver(path string) bool { return strings.HasPrefix(filepath.Base(path), "libcuda.so") }
 
 // mappedDriver returns the functions of a driver that a process has mapped; nil if it is none, or
 // can't be read.

@@ -91,7 +91,7 @@ const liveAsleep = 100
 // enliven looks for a driver in the code that a process has, or gets.
 func (tr *Tracer) enliven(t *ptrace.Task, e *dso.Event) {
 	for _, m := range e.Files() {
-		if isDriver(m.Path) {
+		if IsDriver(m.Path) {
 			tr.foundDriver(t, &m.Mapping)
 			return
 		}
@@ -140,7 +140,12 @@ func (tr *Tracer) begin(t *ptrace.Task, th *thread, lib *library) error {
 		p: p, subst: agent.NewSubstitutes(at.memory, at.addr), kernels: make(map[uint64]*liveKernel),
 		marks: make(map[*context]uint64), left: make(chan struct{}), pace: pace{hold: cmp.Or(tr.o.Hold, DefaultHold)},
 	}
-	if err := ap.Substitute(t, l.subst, handleFuncs(lib)); err != nil {
+	funcs := handleFuncs(lib)
+	missed, err := ap.Substitute(t, l.subst, funcs)
+	if err == nil {
+		err = l.missing(t, funcs, missed)
+	}
+	if err != nil {
 		return err
 	}
 	at.memory, at.addr = at.memory[agent.SubstitutesSize:], at.addr+agent.SubstitutesSize
@@ -157,6 +162,36 @@ func (tr *Tracer) begin(t *ptrace.Task, th *thread, lib *library) error {
 	tr.mu.Unlock()
 	tr.o.Session.LooksAtLaunches()
 	tr.work.Go(func() { l.look(th) })
+	return nil
+}
+
+// missing sees to functions that could not be hooked, for some reasons: what they launch has no programs, which is told when
+// they are called. It is an error if they are the ones by which nearly all programs launch.
+func (l *live) missing(t *ptrace.Task, funcs []agent.HandleFunc, why []error) error {
+	for i, err := range why {
+		if err == nil {
+			continue
+		}
+		name, told := funcs[i].Name, false
+		if name == "cuLaunchKernel" || name == "cuLaunchKernelEx" {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		l.p.tr.log.Debug("not hooked", "function", name, "pid", l.p.pid, "err", err)
+		_, berr := t.SetBreakpoint(funcs[i].Addr, func(t *ptrace.Task, b *ptrace.Breakpoint) {
+			if told || l.p.tr.process(t) != l.p || l.p.tr.calling(t) {
+				return
+			}
+			told = true
+			l.p.tr.report("process %d launches kernels by %s, which run without probes: %v", l.p.pid, name, err)
+			if err := b.Remove(); err != nil {
+				l.p.tr.log.Debug("a breakpoint stays", "pid", l.p.pid, "err", err)
+			}
+		})
+		if berr != nil {
+			l.p.tr.log.Debug("not watched", "function", name, "pid", l.p.pid, "err", berr)
+			l.p.tr.report("process %d: what is launched by %s runs without probes: %v", l.p.pid, name, err)
+		}
+	}
 	return nil
 }
 

@@ -13,6 +13,29 @@ import (
 // Files returns what is known of the code of files that processes map.
 func (a *Agent) Files() *jump.Files { return &a.files }
 
+// Prepare reads the code of some files that a process has mapped, as long as it is not traced: to find out where jumps may be
+// put into a driver takes longer than threads should be held for.
+func (a *Agent) Prepare(pid int, want func(path string) bool) {
+	maps, err := proc.Maps(pid)
+	if err != nil {
+		return // attaching says why
+	}
+	for i := range maps {
+		m := &maps[i]
+		if m.Inode == 0 || !m.Exec || !want(m.Path) {
+			continue
+		}
+		f, key, err := proc.OpenMapped(pid, m)
+		if err != nil {
+			continue
+		}
+		if code, err := a.files.Of(f, key); err == nil {
+			code.Prepare()
+		}
+		f.Close()
+	}
+}
+
 // find sets what is known of the file that has the code at an address.
 func (r *rooms) find(addr uint64) error {
 	if r.at.Contains(addr, 1) {

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 
 	"nvtrace/ptrace"
 )
@@ -172,14 +170,14 @@ const (
 )
 
 // Substitute has calls of functions go on with the handles that s says. They are hooked, also
-// where others are. t must be as for Process.HookAll; an error is about the functions that it
-// names.
-func (p *Process) Substitute(t *ptrace.Task, s *Substitutes, list []HandleFunc) error {
+// where others are. t must be as for Process.HookAll. missed has an error for each function that can't be hooked, nil for
+// the others: their calls go on as they were.
+func (p *Process) Substitute(t *ptrace.Task, s *Substitutes, list []HandleFunc) (missed []error, err error) {
 	if err := p.Runs(t); err != nil {
-		return err
+		return nil, err
 	}
 	if err := p.write64(substAddr, s.addr); err != nil {
-		return err
+		return nil, err
 	}
 	g := p.a.programs
 	var refs [handleForms + 1]ProgramRef
@@ -192,27 +190,25 @@ func (p *Process) Substitute(t *ptrace.Task, s *Substitutes, list []HandleFunc) 
 		// Nothing ends these programs early, and returns that can't be seen are counted where
 		// they are told apart from nothing: the call stays open.
 		if refs[i], err = g.Add(&Code{Code: code, Counts: s.addr + substFull + 8}); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	var targets []Target
 	for _, f := range list {
 		probe, err := g.Probe([]ProgramRef{refs[f.Form]}, []ProgramRef{refs[handleForms]})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		targets = append(targets, Target{Addr: f.Addr, Hook: &Hook{Name: f.Name, Probe: probe, Returns: true, Beside: true}})
 	}
 	if err := p.HookAll(t, targets); err != nil {
-		return err
+		return nil, err
 	}
-	var errs []error
+	missed = make([]error, len(list))
 	for i := range targets {
-		if targets[i].Err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", list[i].Name, targets[i].Err))
-		}
+		missed[i] = targets[i].Err
 	}
-	return errors.Join(errs...)
+	return missed, nil
 }
 
 // substituting is the program at a function's entry, see [Programs]; it has the registers at

@@ -288,6 +288,9 @@ func (c *Code) scanned() (*targets, error) {
 	return c.targets, c.err
 }
 
+// Prepare finds out what Replaceable asks of the whole file, which takes a while.
+func (c *Code) Prepare() { _, _ = c.scanned() } // an error is Replaceable's
+
 // Replaceable proves that a jump may take the place of the n bytes at an address, where instructions of a
 // function begin that are executed elsewhere from now on. Otherwise it says why not.
 func (c *Code) Replaceable(addr uint64, n int) error {

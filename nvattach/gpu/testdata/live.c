@@ -2,9 +2,10 @@
 // "library" its image is loaded as a library, with "memory" from memory, with "later" so when a
 // line has come, with "threads" several threads launch, with "graph" a graph does, too. With
 // "variable" the kernel adds a variable of its module, which changes; "library variable" is both. With
-// "cooperative" all blocks are to run at a time.
+// "cooperative" all blocks are to run at a time; with "patched" somebody has put code of theirs over the function for that.
 #include "../../sim/testdata/driver.h"
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 // A fat binary, as nvcc puts it into programs.
@@ -112,6 +113,11 @@ int main(int argc, char **argv)
 		CHECK(cuModuleGetFunction((CUfunction *)&f, mod, "vectorAdd"));
 		if (strstr(mode, "variable"))
 			CHECK(cuModuleGetGlobal_v2(&bias, 0, mod, "bias"));
+	}
+	if (!strcmp(mode, "patched")) {
+		char *at = (char *)cuLaunchCooperativeKernel;
+		EXPECT(!mprotect((void *)((long)at & -4096), 8192, PROT_READ | PROT_WRITE | PROT_EXEC));
+		memset(at, 0x90, 16);
 	}
 	for (int i = 0; i < n; i++)
 		pthread_create(&t[i], 0, work, 0);

@@ -108,6 +108,11 @@ func (s *tracing) takeRanges() {
 // extend says what is recorded: ioctls, and what flags ask for beside them.
 func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	s.recorder.Store(r)
+	if a := r.Agent(); a != nil && (s.f.recorded() != 0 || s.modules != nil || s.live()) {
+		for _, pid := range s.f.pids {
+			a.Prepare(pid, gpu.IsDriver)
+		}
+	}
 	wanted := s.f.stacks
 	at := stacks.New(r, wanted.given() || s.f.attach.scripts.Native())
 	atIoctls := s.f.attach.scripts.AtIoctls()
