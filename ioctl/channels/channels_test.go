@@ -307,3 +307,34 @@ func TestWaitingAgain(t *testing.T) {
 		t.Errorf("%d run, %d wait for %+v; want 1 and 3, for its own kernel", len(c.Running), c.Behind, c.Blocked)
 	}
 }
+
+// TestWaitsForRelease wants a channel named that another one waits for, though no kernel of it is to write what that waits for.
+func TestWaitsForRelease(t *testing.T) {
+	m := begun(2)
+	first, second := m.lines[0], m.lines[1]
+	const never = systemBase + 0x6000
+	wait := func(l *machineLine, s channel.Semaphore) {
+		var w channel.Writer
+		w.Acquire(hopperHost, 0, s)
+		w.Release(hopperCompute, computeSubchannel, channel.Semaphore{Address: l.tracker, Payload: uint64(l.put + 1)})
+		l.submit(&w, 0)
+	}
+	wait(second, channel.Semaphore{Address: never, Payload: 1})
+	wait(first, channel.Semaphore{Address: second.tracker, Payload: 2})
+	v, err := NewView(1, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := v.Look(false)
+	if b := r.Channels[0].Blocked; b == nil || b.Channel == nil || *b.Channel != 1 || b.By != ByRelease {
+		t.Errorf("channel 0 waits for %+v, want channel 1", b)
+	}
+	if b := r.Channels[1].Blocked; b == nil || b.Channel != nil || *b.Value != 0 || b.Wanted != 1 {
+		t.Errorf("channel 1 waits for %+v, want 1 where 0 stands", b)
+	}
+	m.write32(never, 1)
+	second.pass()
+	if r = v.Look(false); r.Channels[0].Blocked != nil || r.Channels[1].Busy {
+		t.Errorf("%+v", r.Channels)
+	}
+}

@@ -29,6 +29,10 @@ type State struct {
 	Waiting []Job              // what isn't handed to an engine yet
 	Blocked *channel.Semaphore // what the channel waits for before it goes on; nil: for nothing
 
+	// Releases are what the channel will release by itself, in pieces that it has not passed: its tracker, and what
+	// other channels and the host wait for. What kernels will release is with them.
+	Releases []channel.Semaphore
+
 	// Passed is when the last piece that the host side is through with was, by the GPU's clock (PTIMER,
 	// nanoseconds); 0: not known.
 	Passed uint64
@@ -51,6 +55,7 @@ func (s *State) Busy() bool { return len(s.Running)+len(s.Waiting) > 0 || s.Bloc
 const (
 	maxPieceWords = 1 << 16 // of a piece; longer ones are read up to there
 	maxGraph      = 1 << 12 // kernels of a graph
+	maxReleases   = 1 << 10 // that a look notes
 )
 
 // ErrMoved is what Look returns if the ring moved on faster than it could be read.
@@ -259,6 +264,9 @@ func (j *judgement) piece(p *Piece) (passed bool) {
 			j.add(Job{Work: w, Index: p.Index, Began: began, Graph: graphSize(graph)}, passed, over)
 		case w.Kind == channel.Move:
 			j.add(Job{Work: w, Index: p.Index}, !j.blocked, passed)
+		}
+		if released := w.Kind == channel.Release || w.Kind == channel.Move; released && !passed && w.Semaphore.Address != 0 && len(j.s.Releases) < maxReleases {
+			j.s.Releases = append(j.s.Releases, w.Semaphore)
 		}
 	}
 	j.ready = j.ready || !passed && !j.blocked

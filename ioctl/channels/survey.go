@@ -244,8 +244,15 @@ type BlockReport struct {
 	Semaphore string  `json:"semaphore"`         // its address, hexadecimal
 	Wanted    uint64  `json:"wanted"`            // the value that it waits for
 	Value     *uint64 `json:"value,omitempty"`   // what is there; absent: it can't be read
-	Channel   *int    `json:"channel,omitempty"` // the channel whose running kernel will release it; absent: not known
+	Channel   *int    `json:"channel,omitempty"` // the channel that will release it; absent: not known
+	By        string  `json:"by,omitempty"`      // what of that channel will: "kernel", or "release", behind what is before it there
 }
+
+// What releases a semaphore.
+const (
+	ByKernel  = "kernel"
+	ByRelease = "release"
+)
 
 // lookDepth is how many pieces of a channel a look reads.
 const lookDepth = 64
@@ -339,7 +346,7 @@ func arguments(params []fatbin.Param, b []byte) (list []Argument) {
 	return list
 }
 
-// blockedOn says what a channel waits for, and whose kernel will release it.
+// blockedOn says what a channel waits for, and which channel will release it.
 func (v *View) blockedOn(c *Channel, s *channel.Semaphore, list []ChannelReport) *BlockReport {
 	if s == nil {
 		return nil
@@ -355,8 +362,15 @@ func (v *View) blockedOn(c *Channel, s *channel.Semaphore, list []ChannelReport)
 	for i := range list {
 		for _, j := range slices.Concat(list[i].state.Running, list[i].state.Waiting) {
 			if j.Launch.Done.Address == s.Address {
-				b.Channel = &list[i].Channel
+				b.Channel, b.By = &list[i].Channel, ByKernel
 			}
+		}
+	}
+	for i := range list {
+		if b.Channel == nil && slices.ContainsFunc(list[i].state.Releases, func(r channel.Semaphore) bool {
+			return r.Address == s.Address && !before(r.Payload, s.Payload)
+		}) {
+			b.Channel, b.By = &list[i].Channel, ByRelease
 		}
 	}
 	return b
@@ -364,7 +378,7 @@ func (v *View) blockedOn(c *Channel, s *channel.Semaphore, list []ChannelReport)
 
 // come reports whether what a channel waits for is there, and no kernel of the process is to write it.
 func (b *BlockReport) come() bool {
-	return b != nil && b.Channel == nil && b.Value != nil && !before(*b.Value, b.Wanted)
+	return b != nil && b.By != ByKernel && b.Value != nil && !before(*b.Value, b.Wanted)
 }
 
 // userOf returns the name of a process's user, or the number, or "".

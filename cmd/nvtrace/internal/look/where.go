@@ -231,6 +231,8 @@ func Sentences(r *channels.Report) (list []string) {
 				since = " for " + row.since
 			}
 			list = append(list, fmt.Sprintf("Channel %d of %s has been in %s%s%s%s.", c.Channel, gpu, row.kernel, nccl, since, behind))
+		case c.Blocked != nil && c.Blocked.Channel != nil && c.Blocked.By == channels.ByRelease:
+			list = append(list, fmt.Sprintf("Channel %d of %s waits for channel %d%s%s.", c.Channel, gpu, *c.Blocked.Channel, doing(r, *c.Blocked.Channel), waiting(c)))
 		case c.Blocked != nil && c.Blocked.Channel != nil:
 			list = append(list, fmt.Sprintf("Channel %d of %s waits for the kernel of channel %d%s.", c.Channel, gpu, *c.Blocked.Channel, waiting(c)))
 		case c.Blocked != nil:
@@ -240,6 +242,23 @@ func Sentences(r *channels.Report) (list []string) {
 		}
 	}
 	return list
+}
+
+// doing says what a channel is at that another one waits for.
+func doing(r *channels.Report, number int) string {
+	at := slices.IndexFunc(r.Channels, func(c channels.ChannelReport) bool { return c.Channel == number })
+	if at < 0 {
+		return ""
+	}
+	switch c := &r.Channels[at]; {
+	case len(c.Running) > 0:
+		return ", which is in " + channelRows(c)[0].kernel
+	case c.Blocked != nil && c.Blocked.Channel != nil && *c.Blocked.Channel != number:
+		return fmt.Sprintf(", which waits for channel %d", *c.Blocked.Channel)
+	case c.Blocked != nil:
+		return ", which waits itself"
+	}
+	return ""
 }
 
 // gpuOf names a channel's GPU in a sentence.
@@ -256,7 +275,7 @@ func blockedText(b *channels.BlockReport) string {
 	if b.Value != nil {
 		is = fmt.Sprintf("where %d stands", *b.Value)
 	}
-	return fmt.Sprintf("the value %d at %s, %s, and which no kernel of this process is about to write", b.Wanted, b.Semaphore, is)
+	return fmt.Sprintf("the value %d at %s, %s, and which nothing that this process has handed to a GPU is about to write", b.Wanted, b.Semaphore, is)
 }
 
 // waiting says what waits in a channel that runs nothing: the first of it.

@@ -12,6 +12,7 @@ import (
 // TestWhereText wants the verdict in words, and what it is made of.
 func TestWhereText(t *testing.T) {
 	grid, block, one := [3]uint32{6, 1, 1}, [3]uint32{544, 1, 1}, 1
+	three := 3
 	reduce := channels.JobReport{Kind: "kernel", Name: "_Z9AllReducev", Program: "0x7f00", Grid: &grid, Block: &block, Registers: 96, Arguments: "00007f1200000000"}
 	w := Where{
 		Report: channels.Report{PID: 10, User: "alice", Command: "python3 -c a\nb", Channels: []channels.ChannelReport{
@@ -19,6 +20,8 @@ func TestWhereText(t *testing.T) {
 			{Channel: 1, Device: "/dev/nvidia0", Busy: true, Running: []channels.JobReport{reduce}, Waiting: []channels.JobReport{reduce, reduce}, Behind: 2},
 			{Channel: 2, Device: "/dev/nvidia0", Busy: true, Waiting: []channels.JobReport{reduce}, Behind: 1, Blocked: &channels.BlockReport{Channel: &one}},
 			{Channel: 3, Device: "/dev/nvidia1", Busy: true, Waiting: []channels.JobReport{{Kind: "copy", Bytes: 1 << 20}}, Behind: 1, Blocked: &channels.BlockReport{Semaphore: "0x7f10", Wanted: 1, Value: new(uint64(0))}},
+			{Channel: 4, Device: "/dev/nvidia0", Busy: true, Blocked: &channels.BlockReport{Channel: &one, By: channels.ByRelease}},
+			{Channel: 5, Device: "/dev/nvidia0", Busy: true, Blocked: &channels.BlockReport{Channel: &three, By: channels.ByRelease}},
 		}},
 		Threads: []outside.Thread{{
 			TID: 10, Name: "python3",
@@ -34,7 +37,8 @@ func TestWhereText(t *testing.T) {
 		"Process 10 of alice: python3 -c a\\nb\n",
 		"Channel 1 of GPU 0 has been in AllReduce(); 2 jobs wait behind it.",
 		"Channel 2 of GPU 0 waits for the kernel of channel 1; AllReduce() waits.",
-		"Channel 3 of GPU 1 waits for the value 1 at 0x7f10, where 0 stands, and which no kernel of this process is about to write; (copy of 1 MiB) waits.",
+		"Channel 3 of GPU 1 waits for the value 1 at 0x7f10, where 0 stands, and which nothing that this process has handed to a GPU is about to write; (copy of 1 MiB) waits.",
+		"Channel 4 of GPU 0 waits for channel 1, which is in AllReduce().", "Channel 5 of GPU 0 waits for channel 3, which waits itself.",
 		"grid 6, block 544, 96 registers, 0 B of shared memory", "arguments 00007f1200000000", "(copy of 1 MiB)",
 		"  10 python3: in a system call\n      in cuStreamSynchronize of libcuda.so.1\n      train.py:27 wait\n      train.py:29 <module>\n",
 		"  11 worker: running\n", "Thread 10 (python3) is in cuStreamSynchronize of libcuda.so.1, at train.py:27 wait.\n",
