@@ -61,7 +61,8 @@ func (p *SharedPage) Read(m Memory) (Shared, bool) {
 			if p.moved(b) {
 				p.changed = now
 			}
-			found.readings(sharedLayout(), b, now, now.Sub(p.changed) < old)
+			layout, exact := sharedLayout()
+			found.readings(layout, b, now, exact && now.Sub(p.changed) < old)
 			n++
 		}
 	}
@@ -76,23 +77,24 @@ func (p *SharedPage) moved(b []byte) bool {
 	return moved
 }
 
-// sharedLayout is how the driver that runs here lays the page out; nil: it isn't known. Tables of another release won't do: sections
-// grow from one to the next.
-var sharedLayout = sync.OnceValue(func() *rm.Struct {
+// sharedLayout is how the driver that runs here lays the page out; nil: it isn't known. exact: by the tables of its own release.
+// Those of another one are a guess, which the time stamp of a section proves: sections grow from one to the next.
+var sharedLayout = sync.OnceValues(func() (layout *rm.Struct, exact bool) {
 	b, err := os.ReadFile("/sys/module/nvidia/version")
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	v, err := rm.ParseVersion(strings.TrimSpace(string(b)))
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	abi := rm.Load(v)
-	if !abi.Exact() {
-		return nil
-	}
-	return abi.Struct("NV00DE_SHARED_DATA")
+	return abi.Struct("NV00DE_SHARED_DATA"), abi.Exact()
 })
+
+// shift is by how much sections may stand further behind than the tables have them: with 580.159 there are 8 bytes more before
+// those of power than with 580.142.
+const shift = 8
 
 // readings reads what is only kept up to date for those who ask for it.
 func (s *Shared) readings(layout *rm.Struct, page []byte, now time.Time, moving bool) {
@@ -102,9 +104,9 @@ func (s *Shared) readings(layout *rm.Struct, page []byte, now time.Time, moving 
 	for _, r := range []struct {
 		to      **uint32
 		section string
-		paths   []string // of the number in it: the first that the release has
+		paths   []string // of the number in it: the first that the release has, and that is there
 	}{
-		{&s.SMClock, "clkPublicDomainInfos", []string{"info[3].targetClkMHz"}}, // RUSD_CLK_PUBLIC_DOMAIN_SM
+		{&s.SMClock, "clkPublicDomainInfos", []string{"info[3].targetClkMHz", "info[0].targetClkMHz"}}, // RUSD_CLK_PUBLIC_DOMAIN_SM, or _GRAPHICS, which it follows
 		{&s.MemoryClock, "clkPublicDomainInfos", []string{"info[1].targetClkMHz"}},
 		{&s.Utilisation, "perfDevUtil", []string{"info.gpuPercentBusy"}},
 		{&s.MemoryUtilisation, "perfDevUtil", []string{"info.memoryPercentBusy"}},
@@ -116,19 +118,22 @@ func (s *Shared) readings(layout *rm.Struct, page []byte, now time.Time, moving 
 		if !ok {
 			continue
 		}
-		stamp := binary.LittleEndian.Uint64(page[at:])
+		stamp, further := binary.LittleEndian.Uint64(page[at:]), 0
+		if !fresh(stamp, now) && at+shift+8 <= len(page) && fresh(binary.LittleEndian.Uint64(page[at+shift:]), now) {
+			stamp, further = binary.LittleEndian.Uint64(page[at+shift:]), shift
+		}
 		if !fresh(stamp, now) && (stamp != 0 || !moving) {
 			continue
 		}
 		for _, path := range r.paths {
 			at, member, ok := layout.Find(r.section + "." + path)
-			if !ok || member.Elem > 4 {
+			if at += further; !ok || member.Elem > 4 || at+member.Elem > len(page) {
 				continue
 			}
 			var word [4]byte
 			copy(word[:], page[at:at+member.Elem])
 			v := binary.LittleEndian.Uint32(word[:])
-			if v == 0 && stamp == 0 {
+			if v == 0 && (stamp == 0 || r.section == "clkPublicDomainInfos") {
 				continue // it may not be filled
 			}
 			if member.Type == "NvTemp" {

@@ -85,3 +85,42 @@ func TestReadingsWithoutStamps(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestReadingsOfH200 wants what nvidia-smi said beside a page of driver 580.159.04 on an H200, which the tables lack: 226.77 W of 700,
+// 1980 and 3201 MHz, 31 and 10 %, 44 degrees.
+func TestReadingsOfH200(t *testing.T) {
+	page := make([]byte, pageSize)
+	for at, v := range map[int]uint32{
+		0x48: 4080389456, 0x4c: 418132366, 0x50: 1980, 0x54: 3201, 0x58: 1545,
+		0x7b8: 4080725424, 0x7bc: 418132366, 0x7c0: 31, 0x7c4: 10, 0x7cc: 100000,
+		0x8e8: 4080483888, 0x8ec: 418132366, 0x8f0: 700000, 0x8f4: 700000, 0x8f8: 4080783600, 0x8fc: 418132366, 0x900: 11240,
+		0x908: 4080785072, 0x90c: 418132366, 0x910: 11118, 0x938: 4080786544, 0x93c: 418132366, 0x940: 11816,
+		0x978: 4080540816, 0x97c: 418132366, 0x980: 225357, 0x988: 41444, 0x98c: 70,
+		0x990: 4080539024, 0x994: 418132366, 0x998: 226770, 0x9a8: 4080656272, 0x9ac: 418132366, 0x9b0: 248842,
+	} {
+		binary.LittleEndian.PutUint32(page[at:], v)
+	}
+	v, err := rm.ParseVersion("580.142")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Shared
+	s.readings(rm.Load(v).Struct("NV00DE_SHARED_DATA"), page, time.Unix(0, 418132366<<32|4080540816), false)
+	for _, r := range []struct {
+		name string
+		got  *uint32
+		want uint32
+	}{
+		{"power", s.Power, 226770},
+		{"its limit", s.PowerLimit, 700000},
+		{"the clock", s.SMClock, 1980},
+		{"the memory's clock", s.MemoryClock, 3201},
+		{"utilisation", s.Utilisation, 31},
+		{"the memory's utilisation", s.MemoryUtilisation, 10},
+		{"the temperature", s.Temperature, 43},
+	} {
+		if r.got == nil || *r.got != r.want {
+			t.Errorf("%s: %v, want %d", r.name, r.got, r.want)
+		}
+	}
+}
