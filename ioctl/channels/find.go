@@ -234,10 +234,9 @@ func (c *Channel) classify(m Memory, p *Piece) {
 // where those of others do.
 func (c *Channel) reader(m Memory) *channel.Reader {
 	if c.subchannels.Host == nil {
-		probe := Channel{}
-		probe.assume(architectures[2])
-		probe.subchannels.Engine[0] = c.subchannels.Engine[0]
-		return &channel.Reader{Subchannels: probe.subchannels}
+		as := unclassified()
+		as.Engine[0] = c.subchannels.Engine[0]
+		return &channel.Reader{Subchannels: as}
 	}
 	return &channel.Reader{
 		Subchannels: c.subchannels,

@@ -3,6 +3,7 @@ package channels
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os/user"
 	"slices"
@@ -104,8 +105,9 @@ func NewView(pid int, m Memory) (*View, error) {
 	}
 	Sort(list)
 	v := &View{PID: pid, memory: m, channels: list, blind: blind}
+	of := counting{Memory: m}
 	for _, c := range v.channels {
-		_, _ = c.Look(m, lookDepth) // which finds the semaphores; what fails is said by the next look
+		_, _ = c.lookWithin(&of) // which finds the semaphores; what fails is said by the next look
 	}
 	return v, nil
 }
@@ -121,6 +123,7 @@ func (v *View) Refresh() error {
 	for i, c := range list {
 		at := slices.IndexFunc(v.channels, c.same)
 		if at >= 0 {
+			v.channels[at].trail = c.trail // the newer one; nil: there is the ring
 			list[i] = v.channels[at]
 		} else {
 			_, _ = c.Look(v.memory, lookDepth) // as in NewView
@@ -257,6 +260,19 @@ const (
 // lookDepth is how many pieces of a channel a look reads.
 const lookDepth = 64
 
+// maxLookWords is how many words are read of all channels of a process: a hostile one has as many and as long pieces as it likes.
+const maxLookWords = 1 << 24
+
+var errTooMuch = errors.New("the process's pushbuffers are too large to read them all")
+
+// lookWithin looks at a channel, unless too much has been read.
+func (c *Channel) lookWithin(m *counting) (State, error) {
+	if m.words > maxLookWords {
+		return State{}, errTooMuch
+	}
+	return c.Look(m, lookDepth)
+}
+
 // Look reads each channel once. With names, those of the kernels that are found are searched for
 // in the process's memory; that takes up to a second for each GiB of it.
 func (v *View) Look(names bool) Report {
@@ -266,6 +282,7 @@ func (v *View) Look(names bool) Report {
 	}
 	var programs []uint64
 	looked := time.Now().UnixNano() // the search for names takes long
+	of := counting{Memory: v.memory}
 	for i, c := range v.channels {
 		cr := ChannelReport{Channel: i, Device: c.Device}
 		if tracker := c.Tracker(); tracker != 0 {
@@ -273,7 +290,7 @@ func (v *View) Look(names bool) Report {
 		} else {
 			cr.Address = fmt.Sprintf("%#x", c.UserData)
 		}
-		s, err := c.Look(v.memory, lookDepth)
+		s, err := c.lookWithin(&of)
 		if err != nil {
 			cr.Error = err.Error()
 		}

@@ -3,6 +3,7 @@ package channels
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,7 +21,24 @@ type trail struct {
 	value   uint32 // of the tracker, as it was read last
 	steps   []step // by rising payload, one for each payload
 	base    uint64 // where the channel's pushbuffer begins, and begins anew when it is full
-	sought  time.Time
+	region  proc.Mapping
+	beside  *trails
+}
+
+// trails are those that were found together.
+type trails struct {
+	again time.Time // when one of them may be searched for once more, which takes long
+}
+
+// counting counts what is read.
+type counting struct {
+	Memory
+	words int
+}
+
+func (c *counting) Read(address uint64, b []byte) error {
+	c.words += len(b) / 4
+	return c.Memory.Read(address, b)
 }
 
 // A step is a piece of pushbuffer that ends with the release of the tracker.
@@ -33,10 +51,14 @@ type step struct {
 func (s step) end() uint64 { return s.address + 4*uint64(s.words) }
 
 const (
-	maxSteps     = 1 << 10 // of a trail; as many as libcuda's rings have entries
+	maxSteps     = 640     // of a trail that are kept, with those that a watch decodes at once
+	maxWaiting   = 1 << 10 // pieces that are not passed; as many as libcuda's rings have entries
+	maxNewWords  = 1 << 20 // that a look reads to find out what is new
+	maxTrails    = 1 << 9  // of a process
 	trailEntries = 1 << 16 // of the ring that a trail stands for: a payload modulo it is a piece's index
-	seekAgain    = 100 * time.Millisecond
-	readAhead    = 512 // words that are read for a piece at first
+	searchPause  = 4       // how many times as long as a search took there is none
+	maxRegion    = 1 << 22 // of a pushbuffer behind what is known of it
+	readAhead    = 64      // words that are read for a piece at first
 )
 
 var errNoTracker = errors.New("the channel's tracker can't be read")
@@ -48,24 +70,49 @@ func (t *trail) look(m Memory) error {
 		return errNoTracker
 	}
 	t.value = binary.LittleEndian.Uint32(b[:])
-	for n := 0; n < maxSteps && (t.follow(m, t.newest().end()) || t.follow(m, t.base)); n++ {
-	}
-	// Where all pieces between two looks were overwritten, the next one can't be found from the last.
-	if int32(t.value-t.newest().payload) <= 0 || time.Since(t.sought) < seekAgain {
+	t.ahead(m)
+	if !t.behind() {
 		return nil
 	}
-	t.sought = time.Now()
+	// Where all pieces between two looks were overwritten, the next one can't be found from the last.
+	if now := time.Now(); now.After(t.beside.again) {
+		err := t.search(m)
+		t.beside.again = time.Now().Add(searchPause * time.Since(now))
+		if err != nil {
+			return err
+		}
+	}
+	if t.behind() {
+		return ErrMoved
+	}
+	return nil
+}
+
+// search looks through the channel's pushbuffer.
+func (t *trail) search(m Memory) error {
 	maps, err := m.Maps()
 	if err != nil {
 		return err
 	}
 	s := spaceOf(maps)
-	for _, c := range findTrails(m, &s) {
-		if c.trail.tracker == t.tracker {
-			t.steps, t.base = c.trail.steps, c.trail.base
-		}
+	f := newTrailFinder(m, &s)
+	f.scan(&t.region)
+	f.chains()
+	if found := f.trail(t.tracker); found != nil {
+		t.steps = found.steps
+		t.ahead(m)
 	}
 	return nil
+}
+
+// behind reports whether the channel has passed pieces that were not found.
+func (t *trail) behind() bool { return int32(t.value-t.newest().payload) > 0 }
+
+// ahead takes in the pieces that stand behind the newest one.
+func (t *trail) ahead(m Memory) {
+	c := counting{Memory: m}
+	for n := 0; n < maxSteps+maxWaiting && c.words < maxNewWords && (t.follow(&c, t.newest().end()) || t.follow(&c, t.base)); n++ {
+	}
 }
 
 func (t *trail) newest() step { return t.steps[len(t.steps)-1] }
@@ -78,8 +125,8 @@ func (t *trail) follow(m Memory, at uint64) bool {
 		return false
 	}
 	t.steps = append(t.steps, step{next, at, uint32((r.end - at) / 4)})
-	if len(t.steps) > 2*maxSteps {
-		t.steps = slices.Delete(t.steps, 0, maxSteps)
+	if len(t.steps) > 2*(maxSteps+maxWaiting) {
+		t.steps = slices.Delete(t.steps, 0, len(t.steps)-maxSteps-maxWaiting)
 	}
 	return true
 }
@@ -96,15 +143,16 @@ func (t *trail) index(payload uint32) uint32 { return (payload - 1) % trailEntri
 // entries returns the n entries before index end that a ring would have. Those that are not known are zero.
 func (t *trail) entries(m Memory, end uint32, n int) ([]channel.Entry, error) {
 	list := make([]channel.Entry, n)
-	ahead := func() int { return int(int16(t.index(t.newest().payload+1) - end)) } // of those that are wanted
-	if ahead() < 0 {
+	// Some may not be there yet.
+	behind := func() int { return int(int16(t.index(t.newest().payload+1) - end)) } // those that are wanted
+	if behind() < 0 {
 		if err := t.look(m); err != nil {
 			return nil, err
 		}
 	}
-	behind := ahead()
+	n += behind()
 	for i := range list {
-		k := len(t.steps) - behind - n + i
+		k := len(t.steps) - n + i
 		if k >= 0 && k < len(t.steps) {
 			list[i] = channel.Entry{Address: t.steps[k].address, Words: t.steps[k].words}
 		}
@@ -165,9 +213,9 @@ func releaseAt(words []uint32, at uint64) (found mark, ok bool) {
 	if len(words) == 0 || !mayRelease(words[0]) {
 		return mark{}, false
 	}
-	var probe Channel
-	probe.assume(architectures[2])
-	r := channel.Reader{Subchannels: probe.subchannels}
+	r := readers.Get().(*channel.Reader)
+	defer readers.Put(r)
+	*r = channel.Reader{Subchannels: unclassified()}
 	words = words[:min(len(words), releaseWords)]
 	for c := range channel.Commands(words, at) {
 		if c.Cut || !sound(&c) {
@@ -191,6 +239,16 @@ func releaseAt(words []uint32, at uint64) (found mark, ok bool) {
 	}
 	return found, ok
 }
+
+// readers are to be used again: a pushbuffer has many releases.
+var readers = sync.Pool{New: func() any { return new(channel.Reader) }}
+
+// unclassified are the classes by which a channel is read whose own are not known.
+var unclassified = sync.OnceValue(func() channel.Subchannels {
+	var probe Channel
+	probe.assume(architectures[2])
+	return probe.subchannels
+})
 
 // releasing are the methods by which a release can begin, by their offsets / 4.
 var releasing = sync.OnceValue(func() *[methodCount]bool {
@@ -219,13 +277,21 @@ func mayRelease(header uint32) bool {
 
 // A trailFinder looks for the channels of a process in its system memory.
 type trailFinder struct {
-	m         Memory
+	counting
 	system    []proc.Mapping
-	marks     []mark         // by address
+	marks     []mark             // by address, of the payloads around what their semaphores have now
+	extent    map[uint64]*extent // by semaphore
+	values    map[uint64]uint32
+	tries     int
 	at        map[uint64]int // marks by their address
-	read      int            // words
 	others    map[uint64]bool
 	byTracker map[uint64][]ended
+}
+
+// An extent is where releases of a semaphore stand, of any payload.
+type extent struct {
+	first mark
+	last  uint64 // end
 }
 
 // An ended is a piece that ends with a mark.
@@ -236,8 +302,9 @@ type ended struct {
 
 const (
 	maxMarks      = 1 << 17
+	maxTries      = 1 << 20 // headers that may begin a release
 	maxTrailBytes = 1 << 29 // of system memory that are searched
-	maxTrailWords = 1 << 26 // that are read for pieces
+	maxTrailWords = 1 << 25 // that are read for pieces
 	maxGPUAddress = 1 << 40 // which addresses in rings are below
 	maxBack       = 64      // pages before a piece's end in which it may begin
 	releaseWords  = 16      // a release has no more
@@ -247,7 +314,7 @@ const (
 // findTrails looks for the channels of a process in its system memory. What it believes are pieces that follow one another, each
 // of commands up to the release of one tracker, whose payloads count, and of which the tracker's value is one.
 func findTrails(m Memory, s *space) []*Channel {
-	f := trailFinder{m: m, system: s.system, at: map[uint64]int{}, others: map[uint64]bool{}, byTracker: map[uint64][]ended{}}
+	f := newTrailFinder(m, s)
 	searched := uint64(0)
 	for i := range s.system {
 		mapping := &s.system[i]
@@ -258,16 +325,29 @@ func findTrails(m Memory, s *space) []*Channel {
 	}
 	f.chains()
 	var list []*Channel
-	for tracker, pieces := range f.byTracker {
-		if f.others[tracker] || len(list) > maxChannels {
+	beside := new(trails)
+	of := counting{Memory: m}
+	for _, tracker := range slices.Sorted(maps.Keys(f.byTracker)) {
+		if f.others[tracker] || len(list) >= maxTrails || of.words > maxLookWords {
 			continue
 		}
-		if t := f.trail(tracker, pieces); t != nil {
+		if t := f.trail(tracker); t != nil {
+			t.beside = beside
+			if was := t.value; t.look(&of) != nil && t.value == was {
+				continue // what its tracker has was never released, nor did it go on
+			}
 			list = append(list, &Channel{Device: s.device(), Entries: trailEntries, trail: t})
 		}
 	}
 	Sort(list)
 	return list
+}
+
+func newTrailFinder(m Memory, s *space) trailFinder {
+	return trailFinder{
+		counting: counting{Memory: m}, system: s.system, at: map[uint64]int{}, others: map[uint64]bool{}, byTracker: map[uint64][]ended{},
+		extent: map[uint64]*extent{}, values: map[uint64]uint32{},
+	}
 }
 
 // scan notes the marks in a mapping.
@@ -277,7 +357,7 @@ func (f *trailFinder) scan(mapping *proc.Mapping) {
 	set := releasing()
 	for at := mapping.Start; at < mapping.End; at += chunk {
 		b := b[:min(uint64(len(b)), mapping.End-at)]
-		if f.m.Read(at, b) != nil {
+		if f.Memory.Read(at, b) != nil {
 			continue
 		}
 		for i := 0; i+4 <= min(len(b), chunk); i += 4 {
@@ -289,12 +369,15 @@ func (f *trailFinder) scan(mapping *proc.Mapping) {
 			if header>>29 != uint32(channel.Increasing) || !set[header%methodCount] {
 				continue
 			}
+			if f.tries++; f.tries > maxTries {
+				return
+			}
 			var words [releaseWords]uint32
 			n := min(releaseWords, (len(b)-i)/4)
 			for k := range n {
 				words[k] = binary.LittleEndian.Uint32(b[i+4*k:])
 			}
-			if r, ok := releaseAt(words[:n], at+uint64(i)); ok && f.has(r.semaphore) && len(f.marks) < maxMarks {
+			if r, ok := releaseAt(words[:n], at+uint64(i)); ok && f.near(&r) && len(f.marks) < maxMarks {
 				f.at[r.at] = len(f.marks)
 				f.marks = append(f.marks, r)
 			}
@@ -302,10 +385,26 @@ func (f *trailFinder) scan(mapping *proc.Mapping) {
 	}
 }
 
-// has reports whether a tracker can be at an address.
-func (f *trailFinder) has(address uint64) bool {
-	m := proc.At(f.system, address)
-	return m != nil && m.Contains(address, trackerSize)
+// near reports whether a release is near to what its semaphore has now: older ones say nothing.
+func (f *trailFinder) near(r *mark) bool {
+	value, known := f.values[r.semaphore]
+	e := f.extent[r.semaphore]
+	if e == nil {
+		e = &extent{first: *r}
+		f.extent[r.semaphore] = e
+	}
+	e.last = max(e.last, r.end)
+	if !known {
+		m := proc.At(f.system, r.semaphore)
+		var b [4]byte
+		if m == nil || !m.Contains(r.semaphore, trackerSize) || f.Read(r.semaphore, b[:]) != nil {
+			return false
+		}
+		value = binary.LittleEndian.Uint32(b[:])
+		f.values[r.semaphore] = value
+	}
+	d := int32(r.payload - value)
+	return -maxSteps < d && d <= maxWaiting
 }
 
 // chains finds out which marks follow one another with nothing but commands between them, and so which pieces there are. Of
@@ -316,7 +415,7 @@ func (f *trailFinder) chains() {
 		next[i], before[i] = -1, -1
 	}
 	for i := range f.marks {
-		if f.read > maxTrailWords {
+		if f.words > maxTrailWords {
 			break
 		}
 		r, ok := nextRelease(f, f.marks[i].end, 0)
@@ -363,14 +462,15 @@ func (f *trailFinder) chain(chain []int) {
 }
 
 // trail makes a trail of the pieces that release a tracker; nil: they prove none.
-func (f *trailFinder) trail(tracker uint64, pieces []ended) *trail {
+func (f *trailFinder) trail(tracker uint64) *trail {
 	var b [trackerSize]byte
-	if f.m.Read(tracker, b[:]) != nil {
+	if f.Read(tracker, b[:]) != nil {
 		return nil
 	}
-	value, stamp := binary.LittleEndian.Uint32(b[:]), binary.LittleEndian.Uint64(b[8:])
+	// The value that it had when its pieces were searched for: what came since is behind them.
+	value, stamp := f.values[tracker], binary.LittleEndian.Uint64(b[8:])
 	byPayload := map[uint32]ended{}
-	for _, p := range pieces {
+	for _, p := range f.byTracker[tracker] {
 		if was, ok := byPayload[p.payload]; !ok || was.from == 0 {
 			byPayload[p.payload] = p
 		}
@@ -383,13 +483,25 @@ func (f *trailFinder) trail(tracker uint64, pieces []ended) *trail {
 		}
 		return step{payload, p.from, uint32((p.end - p.from) / 4)}, ok && p.from != 0
 	}
-	t := &trail{tracker: tracker, value: value, base: pieces[0].from}
-	if begin, ok := f.beginning(&pieces[0].mark); ok {
-		t.base = begin
-	} else if t.base == 0 {
-		t.base = pieces[0].at
+	e := f.extent[tracker]
+	if e == nil {
+		return nil
 	}
-	for p := value; len(t.steps) < maxSteps; p-- {
+	t := &trail{tracker: tracker, value: value, base: e.first.at}
+	if begin, ok := f.beginning(&e.first); ok {
+		t.base = begin
+	}
+	t.region = proc.Mapping{Start: t.base &^ (pageSize - 1), End: e.last + maxRegion}
+	if mapping := proc.At(f.system, t.base); mapping != nil {
+		t.region.End = min(t.region.End, mapping.End)
+	}
+	newest := value // or the latest before it: the channel may have gone on since its pushbuffer was searched
+	for _, ok := at(value + 1); !ok && value-newest < maxSteps; newest-- {
+		if _, ok = at(newest); ok {
+			break
+		}
+	}
+	for p := newest; len(t.steps) < maxSteps; p-- {
 		s, ok := at(p)
 		if !ok {
 			break
@@ -397,14 +509,13 @@ func (f *trailFinder) trail(tracker uint64, pieces []ended) *trail {
 		t.steps = append(t.steps, s)
 	}
 	slices.Reverse(t.steps)
-	for p := value + 1; ; p++ {
+	for p := newest + 1; ; p++ {
 		s, ok := at(p)
 		if !ok {
 			break
 		}
 		t.steps = append(t.steps, s)
 	}
-	t.steps = t.steps[max(0, len(t.steps)-maxSteps):]
 	proven := len(t.steps) > 1 || len(t.steps) == 1 && t.steps[0].payload == 1
 	if !proven || value != 0 && stamp == 0 {
 		return nil
@@ -418,20 +529,15 @@ func (f *trailFinder) beginning(r *mark) (uint64, bool) {
 	mapping := proc.At(f.system, r.at)
 	for back := range uint64(maxBack) {
 		page := r.at&^(pageSize-1) - back*pageSize
-		if f.read > maxTrailWords || mapping == nil || page < mapping.Start || page > r.at {
+		if f.words > maxTrailWords || mapping == nil || page < mapping.Start || page > r.at {
 			break
 		}
 		if found, ok := nextRelease(f, page, r.semaphore); ok {
-			return page, found.at == r.at
+			if found.at != r.at {
+				break
+			}
+			return page, true
 		}
 	}
 	return 0, false
-}
-
-// Maps and Read implement [Memory], and count what is read.
-func (f *trailFinder) Maps() ([]proc.Mapping, error) { return f.m.Maps() }
-
-func (f *trailFinder) Read(address uint64, b []byte) error {
-	f.read += len(b) / 4
-	return f.m.Read(address, b)
 }

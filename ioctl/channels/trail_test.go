@@ -2,9 +2,11 @@ package channels
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"nvtrace/ptrace/proc"
 	"nvtrace/rm/channel"
@@ -148,7 +150,7 @@ func TestBlindLaps(t *testing.T) {
 		l.pass()
 		l.wrap(0x8000)
 		l.launch(0x7f0000004000, true)
-		v.channels[0].trail.sought = v.channels[0].trail.sought.Add(-seekAgain)
+		v.channels[0].trail.beside.again = time.Time{}
 		r := v.Look(false)
 		c := &r.Channels[0]
 		if len(c.Running) != 1 || c.Running[0].Program != []string{"0x7f0000003000", "0x7f0000003100", "0x7f0000003200"}[lap] || len(c.Waiting) != 1 || c.Waiting[0].Program != "0x7f0000004000" {
@@ -160,6 +162,52 @@ func TestBlindLaps(t *testing.T) {
 		if r = v.Look(false); r.Channels[0].Busy {
 			t.Errorf("lap %d: %+v, want it idle", lap, r.Channels[0])
 		}
+	}
+}
+
+// moving is memory of a process that goes on while it is read.
+type moving struct {
+	refusing
+	step func()
+}
+
+func (m moving) Read(address uint64, b []byte) error {
+	err := m.refusing.Read(address, b)
+	for range len(b) >> 14 {
+		m.step()
+	}
+	return err
+}
+
+// TestBlindMoving wants a channel found whose pushbuffer goes round again and again while memory is searched.
+func TestBlindMoving(t *testing.T) {
+	m := begun(2)
+	l := m.lines[1]
+	for range 600 {
+		l.wrap(0x2_0000)
+		l.launch(0x7f0000002000, false)
+		l.pass()
+		l.over(int(l.put) - 1)
+	}
+	first := l.put
+	v, err := NewView(1, moving{refusing{m}, func() {
+		l.wrap(0x2_0000)
+		l.launch(0x7f0000003000, false)
+		l.pass()
+		l.over(int(l.put) - 1)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.wrap(0x2_0000)
+	l.launch(0x7f0000004000, false)
+	l.pass()
+	v.memory = refusing{m}
+	v.channels[len(v.channels)-1].trail.beside.again = time.Time{}
+	r := v.Look(false)
+	c := &r.Channels[len(r.Channels)-1]
+	if v.Channels() != 2 || l.put-first < 1000 || len(c.Running) != 1 || c.Running[0].Program != "0x7f0000004000" {
+		t.Errorf("%d channels, %d submissions meanwhile, %+v", v.Channels(), l.put-first, c)
 	}
 }
 
@@ -204,4 +252,108 @@ func TestBlindProof(t *testing.T) {
 	if list, err := Find(refusing{m}); err != nil || len(list) != 1 {
 		t.Errorf("unspoilt: %d channels, %v", len(list), err)
 	}
+}
+
+// dense is memory that is full of releases, as a hostile process may have it: each with another tracker, or the next payload of one.
+type dense struct {
+	trackers, gap uint64 // gap: words of nonsense between
+	read          int
+}
+
+func (d *dense) Maps() ([]proc.Mapping, error) {
+	return []proc.Mapping{
+		{Start: barBase, End: barBase + 2<<20, Path: "/dev/nvidia0", Read: true, Write: true},
+		{Start: systemBase, End: systemBase + 1<<18, Path: "/dev/nvidiactl", Read: true, Write: true},
+	}, nil
+}
+
+func (d *dense) Read(address uint64, b []byte) error {
+	if address < systemBase {
+		return errRefused
+	}
+	d.read += len(b)
+	size := 5 + d.gap
+	for i := 0; i+4 <= len(b); i += 4 {
+		n := (address + uint64(i) - systemBase) / 4
+		tracker := systemBase + n/size%d.trackers*trackerSize
+		word := uint32(0)
+		switch n % size {
+		case 0:
+			word = 0x200426c0 // SET_REPORT_SEMAPHORE_A on subchannel 1
+		case 1:
+			word = uint32(tracker >> 32)
+		case 2:
+			word = uint32(tracker)
+		case 3:
+			word = uint32(n / size / d.trackers)
+		case 4:
+			word = 4
+		}
+		b[i], b[i+1], b[i+2], b[i+3] = byte(word), byte(word>>8), byte(word>>16), byte(word>>24)
+	}
+	return nil
+}
+
+// TestBlindHostile wants little read of a process that has nothing but releases.
+func TestBlindHostile(t *testing.T) {
+	for _, d := range []*dense{{trackers: 1000}, {trackers: 1, gap: 1}} {
+		v, err := NewView(1, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Look(false)
+		const most = 1 << 29
+		if v.Channels() > maxTrails || d.read > most {
+			t.Errorf("%d trackers, %d words between: %d channels, %d bytes read", d.trackers, d.gap, v.Channels(), d.read)
+		}
+	}
+}
+
+// FuzzBlind looks at a process without rings that writes over its pushbuffers and trackers.
+func FuzzBlind(f *testing.F) {
+	for i := range uint64(8) {
+		f.Add(i, uint16(1<<(2*i)))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, every uint16) {
+		m := begun(1)
+		l := m.lines[0]
+		m.Mappings[1].End = l.push + 0x1_0000
+		for range 20 {
+			l.launch(0x7f0000002000, true)
+			if l.put < 18 {
+				l.pass()
+				l.over(int(l.put) - 1)
+			}
+		}
+		random := rand.New(rand.NewPCG(seed, 0)).Uint64
+		scribbles := refusing{&scribbled{m.Snapshot, random, uint64(every) + 1}}
+		v, err := NewView(1, refusing{m})
+		if err != nil || v.Channels() != 1 {
+			t.Fatal(v.Channels(), err)
+		}
+		if v.memory = scribbles; seed%2 != 0 {
+			if v, err = NewView(1, scribbles); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			r := v.Look(false)
+			for _, c := range r.Channels {
+				for _, j := range slices.Concat(c.Running, c.Waiting) {
+					if j.Kind == "kernel" && j.Program == "0x0" {
+						t.Errorf("a kernel without a program: %+v", j)
+					}
+				}
+			}
+		}
+		now := int64(0)
+		w, err := NewWatch(v.memory, func() int64 { now += 1000; return now }, func(*Span) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.follow = seed%3 == 0
+		for range 4 {
+			_ = w.Look() // memory may be gone
+		}
+	})
 }
