@@ -88,7 +88,7 @@ func parseTerm(expr string) (term, error) {
 	key, t.negate = strings.CutSuffix(key, "!")
 	if rest, ok := strings.CutPrefix(list, "!"); ok {
 		if t.negate {
-			return t, fmt.Errorf("it is negated twice")
+			return t, fmt.Errorf("the value is negated twice")
 		}
 		list, t.negate = rest, true
 	}

@@ -26,7 +26,7 @@ func (l *ReturnStubs) stubOf(addr uint64) (int, bool) {
 }
 
 // errDetour says that the beginning of a function can't be a breakpoint's.
-var errDetour = errors.New("none that does no harm when nvtrace is killed")
+var errDetour = errors.New("no crash-safe detour fits here")
 
 // detours says whether breakpoints in the traced programs are detours.
 func (tr *tracer) detours() bool { return tr.outlived && tr.o.Injector != nil }

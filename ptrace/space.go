@@ -90,7 +90,7 @@ func (s *space) removeUnused(st *site) (err error) {
 	// The page may be gone, or be another one by now.
 	if b, ok := s.byteAt(st.addr); ok && b == breakInsn {
 		if !s.write(st.addr, st.code[:1]) {
-			err = breakError(st.addr, errors.New("it can't be removed"))
+			err = breakError(st.addr, errors.New("the breakpoint can't be removed"))
 			if t := s.stopped(); t != nil {
 				err = t.poke(st.addr, st.code[:1])
 			}

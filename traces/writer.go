@@ -169,7 +169,7 @@ func (w *Writer) Write(e *Event) {
 // written before, and writes it out. Only an uncompressed recording in blocks takes it.
 func (w *Writer) WriteBlock(block []byte) {
 	if w.block == nil && w.err == nil || w.enc != nil {
-		w.fail(errors.New("it does not take blocks"))
+		w.fail(errors.New("the writer does not take blocks"))
 	}
 	if w.Flush() != nil {
 		return

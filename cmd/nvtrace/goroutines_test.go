@@ -51,7 +51,7 @@ func goFunctions(t *testing.T, nvtrace, bin string) {
 	if err != nil || !strings.Contains(string(out), string(alone)) {
 		t.Fatalf("%v, alone it prints %q\n%s", err, alone, out)
 	}
-	if want := "no probe at runtime.memmove in " + bin + ": it is written in assembly code"; !strings.Contains(string(out), want) {
+	if want := "no probe at runtime.memmove in " + bin + ": the function is written in assembly code"; !strings.Contains(string(out), want) {
 		t.Errorf("it does not say %q:\n%s", want, out)
 	}
 	got := map[string]int{}

@@ -87,7 +87,7 @@ func TestUnknownFormat(t *testing.T) {
 			t.Errorf("%s: ended with %#x, untraced with %v; the driver was given %v, untraced %v", test.what, out.status, cmd.ProcessState, out.driver, want)
 		}
 		gaps := out.texts(traces.KindGap)
-		if test.taken != (len(gaps) == 1 && strings.Contains(gaps[0], "its format is not known")) || !test.taken && len(gaps) != 0 {
+		if test.taken != (len(gaps) == 1 && strings.Contains(gaps[0], "the image's format is not known")) || !test.taken && len(gaps) != 0 {
 			t.Errorf("%s: gaps %q", test.what, gaps)
 		}
 		said := 0

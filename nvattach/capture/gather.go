@@ -102,7 +102,7 @@ const sniffBytes = 64 << 10
 
 // errUnknown is an image of an unknown format, so that nobody can tell where it
 // ends. The driver is given what the program gave.
-var errUnknown = errors.New("its format is not known")
+var errUnknown = errors.New("the image's format is not known")
 
 // saysVersion reports whether text has a .version directive: PTX can begin with
 // long comments.

@@ -138,7 +138,7 @@ func (m forcedMemory) WriteAt(b []byte, addr int64) (int, error) {
 }
 
 // errMoved is an image that another thread changes while it is copied.
-var errMoved = errors.New("its size changes while it is read")
+var errMoved = errors.New("the image's size changes while it is read")
 
 // substitute makes the loader's arguments name our copy, or image.
 func (c *Capture) substitute(t *ptrace.Task, k *call, image []byte) error {

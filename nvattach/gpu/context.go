@@ -433,7 +433,7 @@ func (v *visit) mark(c *context) []step {
 }
 
 // errRunning: kernels did not end in settleTime.
-var errRunning = errors.New("its kernels still ran")
+var errRunning = errors.New("kernels of the context still ran")
 
 // quiet waits until the kernels before the mark have ended; err is what its calls
 // have returned. Where that takes too long, as with a kernel that never ends, the

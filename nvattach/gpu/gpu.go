@@ -126,7 +126,7 @@ func (tr *Tracer) task(t *ptrace.Task, e *ptrace.TaskEvent) {
 			if tr.attached != nil {
 				tr.attached.all = slices.DeleteFunc(tr.attached.all, func(l *live) bool { return l.p == p })
 			}
-			tr.work.Go(func() { p.abandon(errors.New("it ran another program"), true) })
+			tr.work.Go(func() { p.abandon(errors.New("the process ran another program (exec)"), true) })
 		}
 	case ptrace.TaskExit, ptrace.TaskDetach:
 		if th := tr.threads[t.TID]; th != nil && th.task == t {
@@ -142,12 +142,12 @@ func (tr *Tracer) task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		}
 		if p := tr.procs[t.Proc]; p != nil && t.TID == t.PID && !e.Replaced {
 			delete(tr.procs, t.Proc)
-			why := errors.New("it ended without calling exit")
+			why := errors.New("the process ended without calling exit")
 			switch {
 			case e.Kind == ptrace.TaskDetach:
-				why = errors.New("it goes on without nvtrace")
+				why = errors.New("the process goes on without nvtrace")
 			case e.Status.Signaled():
-				why = fmt.Errorf("it was killed by %s", cmp.Or(unix.SignalName(e.Status.Signal()), e.Status.Signal().String()))
+				why = fmt.Errorf("the process was killed by %s", cmp.Or(unix.SignalName(e.Status.Signal()), e.Status.Signal().String()))
 			}
 			over := p.exiting
 			tr.work.Go(func() { p.abandon(why, over) })

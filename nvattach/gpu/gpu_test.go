@@ -295,7 +295,7 @@ func TestModes(t *testing.T) {
 			if in, out := r.entries(t, false); in != c.threads || out != c.threads {
 				t.Errorf("%d entries, %d exits, want %d\n%s", in, out, c.threads, r.shown)
 			}
-			if lost := strings.Contains(r.shown, "are lost: it was killed by SIGKILL"); lost != c.lost {
+			if lost := strings.Contains(r.shown, "are lost: the process was killed by SIGKILL"); lost != c.lost {
 				t.Errorf("lost: %v, want %v\n%s", lost, c.lost, r.shown)
 			}
 			if aged := aged.MatchString(r.shown); aged != c.aged {
@@ -345,7 +345,7 @@ func TestKept(t *testing.T) {
 	if in, out := r.entries(t, false); in < 8*128 || in%128 != 0 || out > in {
 		t.Errorf("%d entries, %d exits", in, out)
 	}
-	if !aged.MatchString(r.shown) || !strings.Contains(r.shown, "before its end: it was killed by SIGKILL") {
+	if !aged.MatchString(r.shown) || !strings.Contains(r.shown, "before its end: the process was killed by SIGKILL") {
 		t.Errorf("shown:\n%s", r.shown)
 	}
 }

@@ -267,7 +267,7 @@ func TestRunningWithout(t *testing.T) {
 	text := vectorAddPTX(t)
 	for _, c := range []struct{ mode, text, why string }{
 		{"memory", strings.ReplaceAll(text, "vectorAdd", "another"), "was loaded from memory before nvtrace attached"},
-		{"", strings.Replace(strings.Replace(text, ".visible .global .align 4 .u32 threads", ".const .align 4 .u32 few;\n.visible .global .align 4 .u32 threads", 1), "done:\n", "\tld.const.u32 %r1, [few];\ndone:\n", 1), "it reads constants of its module, of which a copy with programs would have others: few"},
+		{"", strings.Replace(strings.Replace(text, ".visible .global .align 4 .u32 threads", ".const .align 4 .u32 few;\n.visible .global .align 4 .u32 threads", 1), "done:\n", "\tld.const.u32 %r1, [few];\ndone:\n", 1), "the kernel reads constants of its module, of which a copy with programs would have others: few"},
 	} {
 		r := startRunning(t, c.text, c.mode)
 		v := r.attach(func(_ *gpu.Tracer, kernels []session.Kernel) bool { return len(kernels) > 0 && kernels[0].Reason != "" })

@@ -198,10 +198,10 @@ func (f *fast) probe(entries, returns []*hostrun.Program) (uint64, error) {
 }
 
 // errInside: a jump needs room that only a function's beginning is known to have.
-var errInside = errors.New("it is no function's beginning")
+var errInside = errors.New("no function begins there")
 
 // errCaller: where threads don't stop, a function whose return is watched returns to the agent.
-var errCaller = errors.New("what it does depends on its return address")
+var errCaller = errors.New("what the function does depends on its return address")
 
 // errMoved: so it does at stops, in programs that outlive nvtrace.
 var errMoved = fmt.Errorf("%w, which is changed in programs that outlive nvtrace (-p, --on-tracer-death=live)", errCaller)
@@ -212,7 +212,7 @@ func (f *fast) hook(x *target, a *attachments) (*agent.Hook, error) {
 		return x.hook, x.slow
 	}
 	if x.chooses != nil {
-		return nil, errors.New("it chooses another function")
+		return nil, errors.New("the function only chooses another one (an ifunc)")
 	}
 	x.slow = func() error {
 		if !x.begins {
@@ -353,7 +353,7 @@ func findUnwinder(r io.ReaderAt) *target {
 }
 
 // errGo: code in a process runs on the thread's stack, and Go has its own.
-var errGo = errors.New("it is Go's, whose stacks are too small and are moved")
+var errGo = errors.New("the function is Go's, whose stacks are too small and are moved")
 
 // A place is a target in a process's memory.
 type place struct {

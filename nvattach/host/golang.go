@@ -51,9 +51,9 @@ var goTables = []string{".gopclntab", ".data.rel.ro.gopclntab"}
 
 // Reasons not to tell arguments and results.
 var (
-	errGoRelease  = errors.New("it is of a release before Go 1.18, which passes arguments and results in memory")
-	errGoABI0     = errors.New("it gets its arguments in memory, as functions do that assembly code calls")
-	errGoAssembly = errors.New("it is written in assembly code, which alone says where its arguments and results are")
+	errGoRelease  = errors.New("the program was built by a release before Go 1.18, which passes arguments and results in memory")
+	errGoABI0     = errors.New("the function gets its arguments in memory, as functions do that assembly code calls")
+	errGoAssembly = errors.New("the function is written in assembly code, which alone says where its arguments and results are")
 )
 
 // goRelease returns why arguments and results are not in registers. What linkers note of a program,
@@ -143,9 +143,9 @@ type goFunc struct {
 
 // Reasons not to probe.
 var (
-	errGoLoop  = errors.New("its first instruction is part of a loop, and would be counted in each round")
-	errGoJumps = errors.New("it may end by a jump to another function, which returns in its place; probe that one's return")
-	errGoCode  = errors.New("it has an instruction that is not known")
+	errGoLoop  = errors.New("the function's first instruction is part of a loop, and would be counted in each round")
+	errGoJumps = errors.New("the function may end by a jump to another one, which returns for it; probe that one's return")
+	errGoCode  = errors.New("the function has an instruction that is not known")
 	errGoRead  = errors.New("its code can't be read")
 	errGoBegin = errors.New("no function of Go's begins there, of which the returns could be found")
 )

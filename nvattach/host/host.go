@@ -834,7 +834,7 @@ func (t *Tracer) addAddress(c *jump.Code, golang *goFile, places map[uint64]*tar
 	}
 	if _, ok := c.File().Offset(addr); !ok {
 		t.found[q] = true
-		r.add(name, errors.New("it is neither the offset of code in the file nor the address of code"))
+		r.add(name, errors.New("the number is neither the offset of code in the file nor the address of code"))
 		return
 	}
 	t.addPlace(c, golang, places, q, addr, name, path+"+"+name, r)

@@ -76,7 +76,7 @@ func TestTwice(t *testing.T) {
 		if rc := r.run(bin, "twice"); rc != status || r.stdout.String() != want {
 			t.Errorf("%s: status %d, %q, want %d, %q", glob, rc, &r.stdout, status, want)
 		}
-		if !slices.ContainsFunc(r.said, func(s string) bool { return strings.Contains(s, "it returns more than once") }) {
+		if !slices.ContainsFunc(r.said, func(s string) bool { return strings.Contains(s, "the function returns more than once") }) {
 			t.Errorf("%s: said %q", glob, r.said)
 		}
 	}

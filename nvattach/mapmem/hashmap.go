@@ -105,7 +105,7 @@ func HashKey(key []byte) uint32 {
 // Errors of changing a map.
 var (
 	// ErrNoKey: the map has no such key, or such an index.
-	ErrNoKey = errors.New("no such key")
+	ErrNoKey = errors.New("the map has no such key")
 	// ErrFull: the map has as many entries as it can hold.
 	ErrFull = errors.New("the map is full")
 )

@@ -28,7 +28,7 @@ type PinnedMap struct {
 }
 
 // ErrPinned says that memory has maps of another layout.
-var ErrPinned = errors.New("it has other maps")
+var ErrPinned = errors.New("the pin has other maps than the program")
 
 // Pin describes the maps, which are the host's, for [Pin.Open]; records of rings are none's
 // to keep.

@@ -16,7 +16,7 @@ type Setting struct {
 }
 
 // ErrSetting is in the chain of errors about a --map or --set that can't be done.
-var ErrSetting = errors.New("bad setting")
+var ErrSetting = errors.New("malformed setting")
 
 // ParseMapSetting reads name[key]=value, name[first..last]=value (of an array), or
 // name=@FILE, which fills an array with the contents of a file. Keys and values

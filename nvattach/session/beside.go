@@ -33,7 +33,7 @@ func (c *Context) Beside(image []byte, kernel string, o *RewriteOptions) (*Copy,
 	switch {
 	case err != nil:
 	case !x.r.Changed:
-		err = errors.New("it got no programs")
+		err = errors.New("no program was put into the kernel")
 		for _, u := range x.r.Unprobed {
 			if u.Kernel == kernel {
 				err = errors.New(u.Reason)
@@ -42,7 +42,7 @@ func (c *Context) Beside(image []byte, kernel string, o *RewriteOptions) (*Copy,
 	default:
 		var constant []string
 		if x.Variables, constant = x.r.Variables(image, kernel, o.Arch); len(constant) > 0 {
-			err = fmt.Errorf("it reads constants of its module, of which a copy with programs would have others: %s", fewOf(constant))
+			err = fmt.Errorf("the kernel reads constants of its module, of which a copy with programs would have others: %s", fewOf(constant))
 		}
 	}
 	if err != nil {

@@ -793,7 +793,7 @@ func (s *Session) End() error {
 		s.stopped.Wait()
 		for _, c := range hostLast(s.all()) {
 			if c.passive {
-				c.Abandon(errors.New("its end was not seen"))
+				c.Abandon(errors.New("the end of the context was not seen"))
 				continue
 			}
 			s.ended = errors.Join(s.ended, c.End())

@@ -116,7 +116,7 @@ func (v *view) Free(base uint64) error {
 
 // ErrNoEnd is in the chain of errors about runs of [Launch.Try] that take too long, as
 // those of kernels do that wait for another.
-var ErrNoEnd = errors.New("it does not end")
+var ErrNoEnd = errors.New("the kernel does not end")
 
 // hostTime is the time in nanoseconds.
 func hostTime() uint64 { return uint64(time.Now().UnixNano()) }

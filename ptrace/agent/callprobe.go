@@ -95,8 +95,8 @@ func (p *Process) writeCalls() error {
 }
 
 var (
-	errNoFile  = errors.New("its code is of no file")
-	errGoStack = errors.New("it is Go's, whose stacks are too small")
+	errNoFile  = errors.New("the code there is of no file")
+	errGoStack = errors.New("the code is Go's, whose stacks are too small")
 )
 
 // fileAt returns what is known of the file that has the code in front of ip, and where in memory
@@ -158,7 +158,7 @@ func (p *Process) allowed(t *ptrace.Task, ip, nr uint64) error {
 		// Of the stack itself, there is nothing to look at the result of.
 		var next [2]byte
 		if n, _ := t.ReadText(ip, next[:]); n < len(next) || next != [2]byte{0x48, 0x3d} { // cmp $...,%rax
-			return errors.New("it may unmap its own stack")
+			return errors.New("the system call may unmap its own stack")
 		}
 	}
 	_, _, err := p.fileAt(ip)
@@ -176,28 +176,28 @@ func (p *Process) findXor(t *ptrace.Task, ip uint64, code []byte) (int, error) {
 	}
 	i, _ := slices.BinarySearch(f.starts, ip-base)
 	if i == 0 {
-		return 0, errors.New("it is not known where its function begins")
+		return 0, errors.New("the beginning of the function around it is not known")
 	}
 	const longest = 1 << 14 // of a function, up to there
 	from := base + f.starts[i-1]
 	if ip-from > longest {
-		return 0, errors.New("its function is too long")
+		return 0, errors.New("the function around it is too long")
 	}
 	body := make([]byte, ip-from)
 	if n, _ := t.ReadText(from, body); n < len(body) {
-		return 0, errors.New("its function can't be read")
+		return 0, errors.New("the function around it can't be read")
 	}
 	best, zero := -1, false
 	for at := 0; at < len(body); {
 		in, err := decodeInsn(body[at:])
 		if err != nil {
-			return 0, fmt.Errorf("its function can't be decoded at +%#x", at)
+			return 0, fmt.Errorf("the function around it can't be decoded at +%#x", at)
 		}
 		left := len(body) - at
 		switch {
 		case left == len(syscallInsn) && in.Op == x86asm.SYSCALL:
 			if best < 0 || !zero {
-				return 0, errors.New("nothing in front of it is long enough for a jump")
+				return 0, errors.New("no instruction before the call is long enough for a jump")
 			}
 			return best, nil
 		case !movable(&in):
@@ -214,7 +214,7 @@ func (p *Process) findXor(t *ptrace.Task, ip uint64, code []byte) (int, error) {
 		}
 		at += in.Len
 	}
-	return 0, errors.New("it is no instruction of its function")
+	return 0, errors.New("no instruction of the function begins there")
 }
 
 // movable says whether an instruction, which goes on with the next one or by a jump, can be

@@ -30,7 +30,7 @@ func (a *Agent) Detour(t *ptrace.Task, addr uint64) (ptrace.Detour, error) {
 	}
 	switch {
 	case shadowStack(p.PID):
-		return fail(errors.New("it has a shadow stack, which allows no other return"))
+		return fail(errors.New("the process has a shadow stack, which allows no other return"))
 	case len(code) < 16:
 		return fail(errors.New("its code can't be read"))
 	case len(p.hooks) >= maxHooks:

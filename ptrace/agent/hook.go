@@ -80,7 +80,7 @@ const maxPrologue = 64
 // hook is Hook of one function. threads are those of the process, all of them stopped.
 func (p *Process) hook(t *ptrace.Task, x *Target, threads []stood, room *rooms) error {
 	if x.Hook == nil {
-		return errors.New("no hook")
+		return errors.New("no such hook")
 	}
 	if err := x.Hook.check(); err != nil {
 		return err
@@ -592,7 +592,7 @@ func (a *Agent) HookAllOrBreak(t *ptrace.Task, list []Target) {
 func (a *Agent) breakpoint(t *ptrace.Task, x *Target) error {
 	h := x.Hook
 	if h == nil {
-		return errors.New("no hook")
+		return errors.New("no such hook")
 	}
 	if err := h.check(); err != nil {
 		return err

@@ -92,7 +92,7 @@ func (p *Process) open() (err error) {
 	if p.mem == nil {
 		f, err := os.OpenFile(proc.Path(p.PID, "mem"), os.O_RDWR, 0)
 		if err != nil {
-			return fmt.Errorf("its memory can't be opened: %w%s", err, ptrace.WhyRefused(p.PID, err))
+			return fmt.Errorf("the process's memory can't be opened: %w%s", err, ptrace.WhyRefused(p.PID, err))
 		}
 		p.mem = f
 	}
@@ -119,7 +119,7 @@ func (p *Process) suitable(t *ptrace.Task) error {
 		return err
 	}
 	if !is64(r) {
-		return errors.New("it runs no 64-bit code")
+		return errors.New("the process runs no 64-bit code")
 	}
 	if err := p.confined(t); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (p *Process) suitable(t *ptrace.Task) error {
 	ours, err1 := ownTime()
 	theirs, err2 := os.Readlink("/proc/" + strconv.Itoa(p.PID) + timeNamespace)
 	if err1 == nil && err2 == nil && ours != theirs {
-		return errors.New("its clock is another one (time namespace)")
+		return errors.New("the process has another clock (time namespace)")
 	}
 	p.timed = true
 	return nil

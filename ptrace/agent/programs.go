@@ -59,7 +59,7 @@ func NewPrograms(at, size uint64, in *os.File) (g *Programs, err error) {
 }
 
 // ErrSize says that a file is not as long as the data.
-var ErrSize = errors.New("it holds something else")
+var ErrSize = errors.New("the file has another size than the data")
 
 // dataFile is the memory of data: a file's, which is made so long, or new.
 func (g *Programs) dataFile(in *os.File, size int64) (*os.File, error) {

@@ -98,11 +98,11 @@ func (r *rooms) replaceable(t *ptrace.Task, addr, at uint64, code []byte, n int)
 		}
 	}
 	if !bytes.Equal(code[:n], r.code.Text(at-r.bias, n)) {
-		return errors.New("its code is not what the file has")
+		return errors.New("the code in memory is not what the file has")
 	}
 	// A breakpoint is on the landing pad, which rounds of a loop behind it do not come by.
 	if at != addr && r.code.Branches(at-r.bias) {
-		return errors.New("its function branches to where the jump would be")
+		return errors.New("the function branches to where the jump would be")
 	}
 	return r.code.Replaceable(at-r.bias, n)
 }
@@ -141,7 +141,7 @@ func (p *Process) restore(t *ptrace.Task, at uint64) error {
 	list := p.hooksAt(at)
 	for _, i := range list {
 		if s := p.hooks[i]; !s.gone && !s.free {
-			return errors.New("it is wanted")
+			return errors.New("a hook there is still wanted")
 		}
 	}
 	room := rooms{p: p}

@@ -10,7 +10,7 @@ import (
 )
 
 // errFull says that there are too many threads.
-var errFull = errors.New("no slot is free")
+var errFull = errors.New("too many threads: no slot is free")
 
 // addThread gives a stopped thread a ring. One without a thread pointer of its
 // own gets none, and stops for everything. Threads are told apart by their thread pointers, since that

@@ -67,7 +67,7 @@ func newVDSO(image []byte) (*VDSO, error) {
 		}
 	}
 	if v.clock == 0 {
-		return nil, errors.New("it has no clock_gettime")
+		return nil, errors.New("the vdso has no clock_gettime")
 	}
 	return v, nil
 }

@@ -108,7 +108,7 @@ func moveInstruction(raw []byte, in *x86asm.Inst, from, to, entry uint64, least 
 	old := int64(int32(binary.LittleEndian.Uint32(b[in.PCRelOff:])))
 	d := old + int64(from) - int64(to)
 	if !fits(d) {
-		return nil, errors.New("its operand would be out of reach")
+		return nil, errors.New("the instruction's operand would be out of reach")
 	}
 	binary.LittleEndian.PutUint32(b[in.PCRelOff:], uint32(int32(d)))
 	return b, nil
@@ -122,11 +122,11 @@ func moveCall(raw []byte, in *x86asm.Inst, from, to uint64) ([]byte, error) {
 	var jmp []byte
 	if target, ok := branchTarget(in, from); ok {
 		if target == back {
-			return nil, errors.New("it reads its own address")
+			return nil, errors.New("the instruction reads its own address")
 		}
 		d := int64(target) - int64(to) - pushLen - jumpLen
 		if !fits(d) {
-			return nil, errors.New("its target would be out of reach")
+			return nil, errors.New("the branch's target would be out of reach")
 		}
 		jmp = jumpTo(to+pushLen, target)
 	} else {
@@ -142,7 +142,7 @@ func moveCall(raw []byte, in *x86asm.Inst, from, to uint64) ([]byte, error) {
 		if in.PCRel == 4 {
 			d := int64(int32(binary.LittleEndian.Uint32(jmp[in.PCRelOff:]))) + int64(from) - int64(to) - pushLen
 			if !fits(d) {
-				return nil, errors.New("its operand would be out of reach")
+				return nil, errors.New("the instruction's operand would be out of reach")
 			}
 			binary.LittleEndian.PutUint32(jmp[in.PCRelOff:], uint32(int32(d)))
 		} else if in.PCRel != 0 {
@@ -182,7 +182,7 @@ func moveBranch(in *x86asm.Inst, target, to, from uint64) ([]byte, error) {
 	}
 	d := int64(target) - int64(to) - int64(len(op)) - 4
 	if !fits(d) {
-		return nil, errors.New("its target would be out of reach")
+		return nil, errors.New("the branch's target would be out of reach")
 	}
 	return binary.LittleEndian.AppendUint32(op, uint32(int32(d))), nil
 }

@@ -77,7 +77,7 @@ func Read(r io.ReaderAt) (*Code, error) {
 		return nil, err
 	}
 	if c.f.Machine != elf.EM_X86_64 {
-		return nil, fmt.Errorf("it is for %v", c.f.Machine)
+		return nil, fmt.Errorf("the file is for %v", c.f.Machine)
 	}
 	var b [32]byte
 	if _, err := r.ReadAt(b[:], 0); err != nil {
@@ -278,8 +278,8 @@ func (c *Code) LooksAtCaller(addr uint64) bool { return c.caller[addr] }
 
 // Reasons of Returns.
 var (
-	ErrTwice    = errors.New("it returns more than once")
-	ErrNoReturn = errors.New("nothing returns from there: it is not entered by a call")
+	ErrTwice    = errors.New("the function returns more than once")
+	ErrNoReturn = errors.New("the function is not entered by a call, so nothing returns from it")
 )
 
 // scanned returns what leads where in the file.
@@ -318,7 +318,7 @@ var (
 	errJumped   = errors.New("something in the file leads")
 	errShort    = errors.New("a short branch leads")
 	errUnknown  = errors.New("what may be a short branch leads")
-	errIndirect = errors.New("its function has a jump whose targets can't be read")
+	errIndirect = errors.New("the function has a jump whose targets can't be read")
 )
 
 // Reasons are the kinds of refusals of [Code.Replaceable]: their errors match one each.

@@ -249,7 +249,7 @@ func newMux(o *Options, emit func(*traces.Event)) (*mux, error) {
 func (m *mux) add(e Extension) error {
 	rules := slices.Concat(e.Rules, e.ExtraRules)
 	if e.Handler == nil && len(rules) > 0 {
-		return errors.New("it has rules and no handler")
+		return errors.New("the extension has rules and no handler")
 	}
 	for _, rule := range rules {
 		if rule.Class < ExtensionClass || rule.Class >= agent.Class {

@@ -134,7 +134,7 @@ func Parse(text string) (head string, facts []Facts, err error) {
 	return head, facts, nil
 }
 
-var errFacts = fmt.Errorf("it is not as Write writes it")
+var errFacts = fmt.Errorf("the text is not as Write writes it")
 
 func parseLine(facts []Facts, s string) ([]Facts, error) {
 	what, rest, _ := strings.Cut(s, " ")
