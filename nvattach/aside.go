@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"crypto/sha256"
+	"slices"
 	"strings"
 
 	"nvtrace/fatbin"
@@ -10,8 +11,9 @@ import (
 )
 
 // An Original is an image as it was, which is loaded beside the one with programs where
-// that has no copies of its kernels without: machine code can't be copied within a file.
-// Its variables are then others than those that the program knows.
+// that has no copies of its kernels without: machine code can't be copied within a file, and
+// a program that lists the kernels of its module is to find no others. The variables of an
+// Original are others than those that the program knows.
 type Original struct {
 	Image []byte // cubin, or PTX with a zero byte behind it
 	Sum   [sha256.Size]byte
@@ -74,13 +76,18 @@ func codeEffect(e *fatbin.CubinEditor, kernel string) string {
 	return ""
 }
 
-// besideText is besideCode for a woven module, whose original text is given.
-func (r *rewriting) besideText(f *ptx.File, src string, w *Woven) {
+// HasVariables reports whether its kernels do something else than those of the program's module,
+// unless the values of variables are copied.
+func (o *Original) HasVariables() bool { return len(o.Globals)+len(o.Constants) > 0 }
+
+// besideText is besideCode for a woven module, whose original text is given. names are the kernels
+// that need it, nil for all.
+func (r *rewriting) besideText(f *ptx.File, src string, w *Woven, names []string) {
 	globals := globalsOf(f)
 	r.out.Original = originalOf(append([]byte(src), 0), globals, variablesOf(f, ptx.SpaceConst))
 	for i := range w.Kernels {
 		k := &w.Kernels[i]
-		if fn := f.Lookup(k.Name); !k.Func && fn != nil {
+		if fn := f.Lookup(k.Name); !k.Func && fn != nil && (names == nil || slices.Contains(names, k.Name)) {
 			k.Twin, k.Globals, k.Effect = true, globals, effectOf(f, fn)
 		}
 	}

@@ -48,6 +48,8 @@ type RewriteOptions struct {
 	Twins Twins
 	// Progress is told, from any goroutine, of kernels that are going to be compiled, and of those that were; may be nil.
 	Progress func(more, done int)
+	// Beside: an image can be loaded beside the one with programs, see Original.
+	Beside bool
 	// MaxEntry bounds the content of an entry; see fatbin.Options.
 	MaxEntry int64
 }

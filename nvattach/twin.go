@@ -9,9 +9,8 @@ import (
 	"nvtrace/ptx"
 )
 
-// Twins say which kernels with programs keep a copy without in the same module,
-// under the name [TwinName]. It shares the module's variables, and what else is
-// known of the module, with the kernel.
+// Twins say which kernels with programs keep a copy without: in an [Original], or in the same
+// module, under the name [TwinName], where it shares the module's variables with the kernel.
 type Twins uint8
 
 // The choices.
@@ -19,7 +18,7 @@ const (
 	TwinsNone   Twins = iota
 	TwinsNeeded       // of kernels that may need more registers than a launch with as many threads as before has, and TwinsBlocks
 	TwinsAll          // for comparisons; where machine code gets the programs, see Original
-	TwinsAside        // for comparisons, of PTX too by an Original, where that can have the variables
+	TwinsAside        // for comparisons, of PTX too by an Original
 	TwinsBlocks       // of kernels whose blocks have maps: these may need more shared memory than a launch has
 )
 
@@ -82,14 +81,12 @@ func renameAll(text string, names map[string]bool) string {
 func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error) {
 	r.progress(len(w.Kernels), 0)
 	defer r.progress(0, len(w.Kernels))
-	blocks := w.withBlocks()
-	// Launches of kernels with blocks' maps may be made again without, with the module's own variables.
-	if r.o.Twins == TwinsAll || r.o.Twins == TwinsAside && (len(blocks) > 0 || hasHidden(f)) {
+	if r.o.Twins == TwinsAll {
 		names := entriesOf(w)
 		text := twins(f, w, names)
 		if cubin, err = r.compile(text); err == nil {
 			w.keep(f, text, names)
-			if limited := r.limited(w, r.greedy(w, cubin), cubin); limited != nil {
+			if limited := r.limited(w, r.greedy(w, cubin), r.twinRegisters(cubin)); limited != nil {
 				cubin = limited
 			}
 			return cubin, nil
@@ -99,13 +96,21 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 			w.Kernels[i].NoTwin = reason
 		}
 	}
-	if r.o.Twins == TwinsAside {
-		r.besideText(f, f.Src, w)
-	}
 	cubin, err = r.compile(w.Text)
 	if err != nil || r.o.Twins == TwinsNone {
 		return cubin, err
 	}
+	cubin, within := r.needed(f, w, cubin)
+	if r.o.Twins == TwinsAside && !within {
+		r.besideText(f, f.Src, w, nil)
+	}
+	return cubin, nil
+}
+
+// needed gives a module that was woven and compiled the copies of TwinsNeeded and TwinsBlocks: within
+// it, if its launches without programs are to have the module's own variables.
+func (r *rewriting) needed(f *ptx.File, w *Woven, cubin []byte) (out []byte, within bool) {
+	blocks := w.withBlocks()
 	var greedy []string
 	if r.o.Twins != TwinsBlocks {
 		greedy = r.greedy(w, cubin)
@@ -113,21 +118,51 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 	names := append(slices.Clip(greedy), blocks...)
 	slices.Sort(names)
 	if names = slices.Compact(names); len(names) == 0 {
-		return cubin, nil
+		return cubin, false
+	}
+	if r.o.Beside && !hasDeclared(f) {
+		return r.neededBeside(f, w, cubin, greedy, blocks, names), false
+	}
+	if r.o.Twins == TwinsAside {
+		names = entriesOf(w)
 	}
 	text := twins(f, w, names)
 	both, err := r.compile(text)
 	if err != nil {
-		return cubin, nil //nolint:nilerr // without copies it compiles
+		return cubin, false // without copies it compiles
 	}
 	if len(blocks) > 0 {
 		w.keep(f, text, names)
+		within = true
 	}
-	if limited := r.limited(w, greedy, both); limited != nil {
-		return limited, nil
+	if limited := r.limited(w, greedy, r.twinRegisters(both)); limited != nil {
+		return limited, within
 	}
 	w.keep(f, text, names)
-	return both, nil
+	return both, true
+}
+
+// neededBeside keeps the original of a module without variables, whose kernels do the same wherever
+// they are loaded: programs that list a module's kernels find their own alone.
+func (r *rewriting) neededBeside(f *ptx.File, w *Woven, cubin []byte, greedy, blocks, names []string) []byte {
+	if len(greedy) > 0 {
+		if alone, err := r.compile(f.Src); err == nil {
+			registers := r.registers(alone)
+			if limited := r.limited(w, greedy, func(kernel string) int { return registers[kernel] }); limited != nil {
+				cubin, names = limited, blocks
+			}
+		}
+	}
+	if len(names) > 0 {
+		r.besideText(f, f.Src, w, names)
+	}
+	return cubin
+}
+
+// twinRegisters says how many registers the copies of kernels take that a cubin has.
+func (r *rewriting) twinRegisters(cubin []byte) func(kernel string) int {
+	registers := r.registers(cubin)
+	return func(kernel string) int { return registers[TwinName(kernel)] }
 }
 
 // greedy names the kernels of a woven module that may take more registers than there
@@ -156,9 +191,8 @@ func registersOf(cubin []byte) map[string]int {
 }
 
 // limited compiles a woven module with limits to the registers of kernels that take
-// too many, now that their copies tell how many they took. nil if that can't be.
-func (r *rewriting) limited(w *Woven, kernels []string, both []byte) (cubin []byte) {
-	registers := r.registers(both)
+// too many, now that it is known how many they took without programs. nil if that can't be.
+func (r *rewriting) limited(w *Woven, kernels []string, took func(kernel string) int) (cubin []byte) {
 	if len(kernels) == 0 {
 		return nil
 	}
@@ -169,7 +203,7 @@ func (r *rewriting) limited(w *Woven, kernels []string, both []byte) (cubin []by
 	edits := ptx.NewEdits(w.Text)
 	for _, name := range kernels {
 		fn := f.Lookup(name)
-		n := registers[TwinName(name)]
+		n := took(name)
 		if fn == nil || n == 0 {
 			return nil
 		}
@@ -214,11 +248,11 @@ func isText(name string) bool {
 // globalsOf names the variables of a module that its kernels may write.
 func globalsOf(f *ptx.File) []string { return variablesOf(f, ptx.SpaceGlobal) }
 
-// hasHidden reports whether a module has variables that the driver finds for nobody, so that
-// their values can't be given to a module beside it.
-func hasHidden(f *ptx.File) bool {
+// hasDeclared reports whether a module has variables that keep something between launches, or that
+// the host can set. (Those in shared memory are each launch's own.)
+func hasDeclared(f *ptx.File) bool {
 	for d := range declared(f) {
-		if (d.Space == ptx.SpaceGlobal || d.Space == ptx.SpaceConst) && d.Linkage&(ptx.Visible|ptx.Weak|ptx.Common) == 0 {
+		if d.Space == ptx.SpaceGlobal || d.Space == ptx.SpaceConst {
 			return true
 		}
 	}

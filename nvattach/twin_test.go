@@ -77,6 +77,7 @@ func TestTwinsOf(t *testing.T) {
 		compile func(string) ([]byte, error)
 		want    bool // in the image
 		beside  bool // as an original
+		can     bool // it can be
 		why     string
 	}{
 		{name: "none", src: vectorAdd},
@@ -87,13 +88,18 @@ func TestTwinsOf(t *testing.T) {
 		{name: "aside", src: bounded, twins: TwinsAside, beside: true},
 		{name: "aside, with a variable", src: variable(".visible .global .u32 v;"), twins: TwinsAside, beside: true},
 		{name: "aside, with a text", src: variable(".global .align 1 .b8 $str[2] = {65, 0};"), twins: TwinsAside, beside: true},
-		{name: "aside, with a variable that is hidden", src: variable(".global .u32 v;"), twins: TwinsAside, want: true},
-		{name: "aside, with a constant that is hidden", src: variable(".const .u32 v = 3;"), twins: TwinsAside, want: true},
+		{name: "aside, with a variable that is hidden", src: variable(".global .u32 v;"), twins: TwinsAside, beside: true},
+		{name: "aside, with a constant that is hidden", src: variable(".const .u32 v = 3;"), twins: TwinsAside, beside: true},
+		{name: "aside, needed with a variable", src: vectorAdd + "\n.global .u32 v;\n", twins: TwinsAside, want: true},
+		{name: "aside, needed", src: vectorAdd, twins: TwinsAside, can: true, beside: true},
+		{name: "needed, beside", src: vectorAdd, twins: TwinsNeeded, can: true, beside: true},
+		{name: "needed, beside, in shared memory", src: vectorAdd + "\n.shared .align 4 .b8 v[8];\n", twins: TwinsNeeded, can: true, beside: true},
+		{name: "needed, with a variable", src: vectorAdd + "\n.global .u32 v;\n", twins: TwinsNeeded, can: true, want: true},
 		{name: "all, not compiled", src: vectorAdd, twins: TwinsAll, compile: refuse, why: "no copy without programs: compiling: no"},
 		{name: "needed, not compiled", src: vectorAdd, twins: TwinsNeeded, compile: refuse},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			out, err := r.plan.Rewrite([]byte(tt.src), r.maps, &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}, Twins: tt.twins, Compile: tt.compile})
+			out, err := r.plan.Rewrite([]byte(tt.src), r.maps, &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}, Twins: tt.twins, Beside: tt.can, Compile: tt.compile})
 			if err != nil || len(out.Kernels) != 1 {
 				t.Fatalf("%+v, %v", out, err)
 			}

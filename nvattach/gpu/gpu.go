@@ -225,7 +225,8 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	o := tr.rewriteOptions(lib, c)
 	linking := strings.HasPrefix(im.Function, "cuLinkAdd")
 	if linking {
-		o.Compile, o.CompileBody, o.NoBody = nil, nil, "it is to be linked with others" // what is to be linked may lack what other inputs have: the driver's linker compiles it
+		// What is to be linked may lack what other inputs have: the driver's linker compiles it, and it can't be loaded alone.
+		o.Compile, o.CompileBody, o.NoBody, o.Beside = nil, nil, "it is to be linked with others", false
 	}
 	if im.Linked {
 		o.Except = c.linked.list()
@@ -286,7 +287,7 @@ func fileName(path string) string {
 // rewriteOptions says how images are rewritten for a context.
 func (tr *Tracer) rewriteOptions(lib *library, c *context) *session.RewriteOptions {
 	o := &session.RewriteOptions{
-		Arch: c.arch, Twins: nvattach.TwinsNeeded, Compile: tr.compileFor(lib, c.arch, c.mem.addr), NoBody: tr.o.MachineCode.Without(c.arch),
+		Arch: c.arch, Twins: nvattach.TwinsNeeded, Beside: true, Compile: tr.compileFor(lib, c.arch, c.mem.addr), NoBody: tr.o.MachineCode.Without(c.arch),
 		JIT: lib.jit,
 	}
 	if o.NoBody == "" {

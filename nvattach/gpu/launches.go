@@ -237,7 +237,7 @@ func (v *visit) findTwin(k *kernel, handle uint64, function bool) error {
 	original := handle
 	name, err := nvattach.TwinName(k.name), error(nil)
 	if have.Original != nil {
-		name = k.name
+		name, k.variables = k.name, have.Original.HasVariables()
 		if k.aside, err = v.loadAside(have.Original); err != nil {
 			return v.noTwin(k, err)
 		}
@@ -365,7 +365,7 @@ func (p *process) again(t *ptrace.Task, handle uint64, do func(v *visit, k *kern
 			k, err = v.identify(handle)
 			return err
 		})
-		if err != nil || k.twin == 0 || k.aside != 0 { // whose variables are not the program's
+		if err != nil || k.twin == 0 || k.variables { // which are not the program's
 			return nil
 		}
 		if err := do(v, k); err != nil {

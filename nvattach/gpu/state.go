@@ -195,6 +195,8 @@ type kernel struct {
 	module uint64 // CUmodule
 	twin   uint64 // CUfunction without programs; 0: there is none
 	aside  uint64 // its CUmodule, if that is another
+	// variables: that module has some, which are not the program's.
+	variables bool
 }
 
 // clockLine is memory through which a kernel is asked what time it is. One context at a time

@@ -88,7 +88,11 @@ func TestVerify(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s,within=%v", c.mode, within), func(t *testing.T) {
 				t.Parallel()
-				r := run(t, &setup{objects: []string{"example_count"}, verify: c.every, within: within, model: fewProcessors(t)}, prog, c.mode)
+				argv := []string{prog, c.mode}
+				if !within {
+					argv = append(argv, "alone")
+				}
+				r := run(t, &setup{objects: []string{"example_count"}, verify: c.every, within: within, model: fewProcessors(t)}, argv...)
 				if r.err != nil || r.stdout != "PASSED\n" || len(r.reports) > 0 {
 					t.Fatalf("error %v, stdout %q, reports %q, shown:\n%s", r.err, r.stdout, r.reports, r.shown)
 				}
@@ -156,7 +160,7 @@ func TestTooManyRegisters(t *testing.T) {
 	}
 	model.RegistersPerBlock = 16 << 10
 	prog := buildFrom(t, "verify")
-	r := run(t, &setup{objects: []string{"example_count"}, model: model}, prog, "wide")
+	r := run(t, &setup{objects: []string{"example_count"}, model: model}, prog, "wide", "alone")
 	if in, _ := r.entries(t, false); r.stdout != "PASSED\n" || in != 0 {
 		t.Errorf("stdout %q, %d entries", r.stdout, in)
 	}

@@ -15,7 +15,7 @@ static CUfunction scale;
 static const char *const more = ".version 6.4\n"
 	".target sm_75\n"
 	".address_size 64\n"
-	".visible .entry chase(.param .u64 p)\n"
+	".visible .entry chase(.param .u64 p) .maxntid 256, 1, 1\n"
 	"{\n"
 	"	.reg .b32 %r<3>;\n"
 	"	.reg .b64 %rd<4>;\n"
@@ -32,7 +32,7 @@ static const char *const more = ".version 6.4\n"
 	".const .align 8 .u32 by;\n"
 	".global .align 8 .u32 calls[2];\n"
 	// factor(p) multiplies by what is in constant memory, and counts in the module's own.
-	".visible .entry factor(.param .u64 p)\n"
+	".visible .entry factor(.param .u64 p) .maxntid 256, 1, 1\n"
 	"{\n"
 	"	.reg .b32 %r<4>;\n"
 	"	.reg .b64 %rd<4>;\n"
@@ -47,7 +47,7 @@ static const char *const more = ".version 6.4\n"
 	"	red.global.add.u32 [calls], 1;\n"
 	"	ret;\n"
 	"}\n"
-	".visible .entry clock(.param .u64 p)\n"
+	".visible .entry clock(.param .u64 p) .maxntid 256, 1, 1\n"
 	"{\n"
 	"	.reg .b64 %rd<3>;\n"
 	"	ld.param.u64 %rd1, [p];\n"
@@ -59,7 +59,7 @@ static const char *const more = ".version 6.4\n"
 	"}\n"
 	// tail(p) writes half of its shared memory and stores all of it, and leaves other values there.
 	".extern .shared .align 4 .b8 s[];\n"
-	".visible .entry tail(.param .u64 p)\n"
+	".visible .entry tail(.param .u64 p) .maxntid 256, 1, 1\n"
 	"{\n"
 	"	.reg .pred %p;\n"
 	"	.reg .b32 %r<4>;\n"
@@ -79,7 +79,7 @@ static const char *const more = ".version 6.4\n"
 	"	st.shared.u32 [%r2], %r3;\n"
 	"	ret;\n"
 	"}\n"
-	".visible .entry spin(.param .u64 p)\n"
+	".visible .entry spin(.param .u64 p) .maxntid 256, 1, 1\n"
 	"{\n"
 	"	.reg .pred %p;\n"
 	"	.reg .b32 %r;\n"
@@ -94,12 +94,18 @@ static const char *const more = ".version 6.4\n"
 	"}\n";
 
 static CUmodule m;
+static int alone; // the module has no other kernels than these
 
 static CUfunction extra(const char *name)
 {
 	CUfunction f;
-	if (!m)
+	if (!m) {
+		unsigned n;
+		CUresult (*count)(unsigned *, CUmodule) = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuModuleGetFunctionCount");
 		CHECK(cuModuleLoadData(&m, more));
+		CHECK(count(&n, m));
+		EXPECT(n == 5 || !alone);
+	}
 	CHECK(cuModuleGetFunction(&f, m, name));
 	return f;
 }
@@ -167,6 +173,7 @@ static void late(void)
 int main(int argc, char **argv)
 {
 	const char *mode = argv[1];
+	alone = argc > 2;
 	CUdeviceptr p, q;
 	loadDriver();
 	CUresult (*begin)(CUstream, int), (*end)(CUstream, CUgraph *);
