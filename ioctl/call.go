@@ -74,6 +74,10 @@ type Call struct {
 
 	Link *Mapping // KindMmap: what is mapped; nil not known
 
+	// Own says that the call is nvtrace's own work, not the program's: the driver made it for a
+	// function that nvtrace called (traces.FlagOwn), or gives back what it took for one.
+	Own bool
+
 	// Returned is how a library call ended (KindReturn). A Decoder does not know the
 	// libraries' functions: who does sets it.
 	Returned Returned

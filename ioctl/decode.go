@@ -32,6 +32,7 @@ type Decoder struct {
 	info  map[*rm.Struct]structInfo
 
 	links   linker
+	own     ownWork
 	printer printer
 	last    int64 // time of the last printed line
 }
@@ -146,6 +147,7 @@ func (d *Decoder) decode(ev *traces.Event) Call {
 		c.Name = kindName(ev)
 	}
 	d.links.track(d, ev, &c)
+	c.Own = d.isOwn(ev, &c)
 	return c
 }
 

@@ -238,3 +238,68 @@ func (l *linker) confirm(client, memory uint32, cookie uint64) {
 		delete(l.waiting, k)
 	}
 }
+
+// isOwn reports whether a call is nvtrace's own work: because the event says so, or because it gives back
+// what such a call has made.
+func (d *Decoder) isOwn(ev *traces.Event, c *Call) bool {
+	own := ev.Flags&traces.FlagOwn != 0
+	if ev.Kind > traces.KindIoctl || !own && len(d.own.made) == 0 {
+		return false
+	}
+	done := !c.Failed() && ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0
+	if k, ok := makes(ev, c); ok && done {
+		d.own.taken(k, own)
+	}
+	if k, ends, ok := endsWhat(ev, c); ok && d.own.given(k, ends && done) {
+		return true
+	}
+	return own
+}
+
+// makes returns what a call has made, if it is something that another call ends.
+func makes(ev *traces.Event, c *Call) (k ownKey, ok bool) {
+	if ev.Kind == traces.KindMmap {
+		return ownKey{ownMapping, uint32(ev.PID), uint64(ev.Ret)}, true
+	}
+	if c.Escape != nil && c.New != 0 {
+		return ownKey{ownObject, c.Client, uint64(c.New)}, true
+	}
+	switch c.Name {
+	case "UVM_CREATE_EXTERNAL_RANGE", "UVM_ALLOC_SEMAPHORE_POOL", "UVM_ALLOC_DEVICE_P2P", "UVM_MAP_DYNAMIC_PARALLELISM_REGION":
+		return uvmKey(ev, c, ownRange, "base")
+	case "UVM_CREATE_RANGE_GROUP":
+		return uvmKey(ev, c, ownGroup, "rangeGroupId")
+	}
+	return k, false
+}
+
+// endsWhat returns what a call ends, or (ends is false) a part of.
+func endsWhat(ev *traces.Event, c *Call) (k ownKey, ends, ok bool) {
+	if ev.Kind == traces.KindMunmap {
+		return ownKey{ownMapping, uint32(ev.PID), ev.Args[0]}, true, true
+	}
+	if c.Escape != nil {
+		switch c.Nr {
+		case escFree, escUnmapMemory:
+			return ownKey{ownObject, c.Client, uint64(c.Object)}, c.Nr == escFree, true
+		}
+		return k, false, false
+	}
+	switch c.Name {
+	case "UVM_FREE", "UVM_UNMAP_EXTERNAL":
+		k, ok = uvmKey(ev, c, ownRange, "base")
+	case "UVM_DESTROY_RANGE_GROUP":
+		k, ok = uvmKey(ev, c, ownGroup, "rangeGroupId")
+	}
+	return k, c.Name != "UVM_UNMAP_EXTERNAL", ok
+}
+
+// uvmKey names what a member of a call of the UVM driver does.
+func uvmKey(ev *traces.Event, c *Call, kind ownKind, member string) (k ownKey, ok bool) {
+	p := c.Argument()
+	if p == nil || p.Struct == nil {
+		return k, false
+	}
+	id, ok := p.Struct.Uint(member, p.Latest())
+	return ownKey{kind, uint32(ev.PID), id}, ok
+}

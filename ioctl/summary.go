@@ -79,6 +79,7 @@ type Report struct {
 	Argv      []string         `json:"argv,omitempty"`
 	Events    uint64           `json:"events"`
 	Ioctls    uint64           `json:"ioctls"`
+	Own       uint64           `json:"own,omitempty"`      // ioctls that are nvtrace's own work, in none of the other numbers
 	Failed    uint64           `json:"failed"`             // ioctls that the system call or the resource manager refused
 	Unknown   uint64           `json:"unknown"`            // ioctls that the tables do not know, or whose parameters have another size
 	Closed    uint64           `json:"closed"`             // control commands of the closed parts of the driver
@@ -209,6 +210,12 @@ func NewSummary(h *traces.Header) *Summary {
 // Add counts one event and its call, in constant time.
 func (s *Summary) Add(ev *traces.Event, c *Call) {
 	r := &s.report
+	if c.Own {
+		if ev.Kind == traces.KindIoctl {
+			r.Own++
+		}
+		return
+	}
 	r.Events++
 	if r.First < 0 {
 		r.First = ev.Time

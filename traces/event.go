@@ -76,6 +76,7 @@ const (
 	FlagThread                       // KindFork: the child is a thread of the same process
 	FlagAttached                     // the task was already running when nvtrace attached
 	FlagKept                         // KindCall, KindReturn: a call from before [Header.CallsFrom] that names a handle, or ends one that was open; it does not count
+	FlagOwn                          // open to ioctl: nvtrace's own work, as it was made within a function of the driver that nvtrace called in the thread; the program alone would not have made it
 )
 
 // Event is one recorded fact. Calls (open to ioctl) carry the raw system call;
@@ -695,7 +696,7 @@ func (k Kind) String() string {
 
 // flagNames are the flags' names in the file format, by bit.
 var flagNames = [...]string{
-	"unfinished", "restarted", "noexit", "compat", "implicit", "truncated", "thread", "attached", "kept",
+	"unfinished", "restarted", "noexit", "compat", "implicit", "truncated", "thread", "attached", "kept", "own",
 }
 
 // String returns the names of the set flags joined by "|", bits without a name

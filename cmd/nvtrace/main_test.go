@@ -171,7 +171,7 @@ func buildNvtrace(t *testing.T, out string) {
 }
 
 // compileVictim compiles a C program; false where there is no gcc.
-func compileVictim(t *testing.T, source, out string) bool {
+func compileVictim(t *testing.T, source, out string, args ...string) bool {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		if need.Required("gcc") {
@@ -180,7 +180,7 @@ func compileVictim(t *testing.T, source, out string) bool {
 		t.Log("no gcc: scripts that need a compiled program are skipped")
 		return false
 	}
-	if b, err := exec.Command("gcc", "-O1", "-Wall", "-o", out, source).CombinedOutput(); err != nil {
+	if b, err := exec.Command("gcc", append([]string{"-O1", "-Wall", "-o", out, source}, args...)...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, b)
 	}
 	return true

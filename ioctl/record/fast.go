@@ -313,6 +313,9 @@ func (r *Recorder) agentRecord(ap *agent.Process, rec *agent.Record) {
 	ev.Reset()
 	ev.Kind, ev.PID, ev.TID = traces.KindIoctl, int32(rec.PID), int32(rec.TID)
 	ev.Time, ev.Dur, ev.Args, ev.Ret = r.rec.Time(rec.Begin), rec.End-rec.Begin, rec.Args, rec.Ret
+	if rec.Own {
+		ev.Flags |= traces.FlagOwn
+	}
 	f := r.fileOf(ap, rec)
 	if rec.Kind == agent.KindSyscall {
 		r.agentSyscall(ev, rec, f)

@@ -133,6 +133,21 @@ func (r *Recorder) fill(t *ptrace.Task, th *thread, c *ptrace.Syscall, kind trac
 	if c.Compat {
 		ev.Flags |= traces.FlagCompat
 	}
+	if r.own(t) {
+		ev.Flags |= traces.FlagOwn
+	}
+}
+
+// own reports whether a call at whose entry a thread is stands in a function that nvtrace calls in it.
+func (r *Recorder) own(t *ptrace.Task) bool {
+	if t.Calling() {
+		return true
+	}
+	if r.agent == nil {
+		return false
+	}
+	p := r.agent.Find(t)
+	return p != nil && p.Timing(t)
 }
 
 // begin starts the event of a call on a descriptor; false where the descriptor

@@ -184,8 +184,8 @@ func (rec *recording) add(dec *ioctl.Decoder, ev *traces.Event, n int) {
 	case traces.KindIoctl:
 		c := dec.Decode(ev)
 		const lost = traces.FlagUnfinished | traces.FlagNoExit | traces.FlagRestarted
-		if ev.Dev == "" || ev.Flags&lost != 0 {
-			return // no result to give
+		if ev.Dev == "" || ev.Flags&lost != 0 || c.Own {
+			return // no result to give, or nobody to give it to
 		}
 		rec.addIoctl(ev, &c, n)
 	case traces.KindMmap, traces.KindExec:

@@ -109,6 +109,9 @@ type Record struct {
 	NoReturn bool
 	// Truncated: not all memory that it refers to could be read.
 	Truncated bool
+	// Own: KindIoctl and KindSyscall that the program would not make by itself, as the driver makes it within a
+	// call for the supervisor: see Process.Time and Process.OwnStack.
+	Own bool
 	// Unsaved: at OnStop the registers that functions preserve are not the program's.
 	Unsaved bool
 

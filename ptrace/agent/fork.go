@@ -16,7 +16,7 @@ func (p *Process) fork(t *ptrace.Task) *Process {
 		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: cloneHooks(p.hooks),
 		onces: p.onces, sites: maps.Clone(p.sites), turn: p.turn, inherited: maps.Clone(p.inherited),
 		number: p.number, manners: p.manners, runs: p.runs, runsErr: p.runsErr, onCalls: p.onCalls, times: p.times, driver: p.driver,
-		scaled: p.scaled, inner: p.inner,
+		scaled: p.scaled, inner: p.inner, ownStack: p.ownStack,
 	}
 	if c.inherited == nil {
 		c.inherited = make(map[uint64]int)

@@ -215,6 +215,7 @@ const (
 	flagNoReturn   = 1
 	flagUnfinished = 2
 	flagAlone      = 4
+	flagOwn        = 8
 )
 
 // Offsets in struct record.

@@ -262,11 +262,16 @@ func (p *Process) Runs(t *ptrace.Task) error {
 // Own says that threads whose stack lies from addr on, at most 4 MiB of it, call functions for
 // the supervisor: no programs run at these. t must be stopped as [ptrace.Task.Syscall] wants.
 func (p *Process) Own(t *ptrace.Task, addr uint64) error {
+	p.ownStack = addr
 	if err := p.Runs(t); err != nil {
 		return err
 	}
 	return p.write64(confAddr+confOwn, addr)
 }
+
+// OwnStack says that threads whose stack lies from addr on, at most 4 MiB of it, call functions for
+// the supervisor: see Record.Own.
+func (p *Process) OwnStack(addr uint64) { p.ownStack = addr }
 
 // mapPrograms maps the memory of programs, which forked children have, too. That of another
 // supervisor makes room, unless a thread is in one of its programs still; the calls whose

@@ -462,6 +462,7 @@ func (r *ring) parse(n *pending, end int64) *Record {
 		if n.kind == kindSyscall { // the descriptor is in the place of the first argument
 			rec.Nr, rec.Args[0], rec.Rdev = le.Uint64(head[recHook:]), rec.Caller, le.Uint64(head[recRdev:])
 		}
+		rec.Own = head[recFlags]&flagOwn != 0 || r.p.ownStack != 0 && rec.SP-r.p.ownStack < ownSize
 		rec.Caller, rec.SP = 0, 0
 	} else {
 		rec.Unfinished = head[recFlags]&flagUnfinished != 0 && n.kind == kindReturn

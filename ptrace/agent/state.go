@@ -103,9 +103,11 @@ type Process struct {
 	onCalls bool     // programs run at its system calls
 	gone    bool     // the process has ended
 	times   bool     // the memory of struct times is mapped
-	driver  Driver   // of Time
-	scaled  bool     // it knows how fast the processor's counter runs
 	inner   bool     // some of its functions have Hook.Inner
+	// ownStack is where calls for the supervisor have their stack; 0: not known.
+	ownStack uint64
+	driver   Driver // of Time
+	scaled   bool   // it knows how fast the processor's counter runs
 
 	first  []byte         // mapped at once: shared, and the first of chunks
 	shared []byte         // struct shared

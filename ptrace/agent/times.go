@@ -48,6 +48,26 @@ func (p *Process) Time(t *ptrace.Task, d *Driver) error {
 	return p.writeDriver()
 }
 
+// Timing reports whether a thread that stands still is in a function of the driver that the agent calls
+// for that.
+func (p *Process) Timing(t *ptrace.Task) bool {
+	if !p.times {
+		return false
+	}
+	for _, r := range p.rings {
+		if r == nil || r.dead || r.tid != t.TID {
+			continue
+		}
+		inside, err := p.read64(timesAddr + timesSize + uint64(r.slot)*timerSize)
+		if err != nil || inside == 0 {
+			return false
+		}
+		regs, err := t.Regs()
+		return err == nil && regs.SP() < inside
+	}
+	return false
+}
+
 // mapTimes maps the memory of struct times. That of another supervisor stays, as a thread may be using it.
 func (p *Process) mapTimes(t *ptrace.Task) error {
 	const size = timesSize + maxSlots*timerSize

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "5f152bcaa6e9f2aab2cea8a669354aae64b96831f73e33c102c08b8a6595556b"
+const blobStamp = "e730abe22a485d613671af6f290dad0a41668b11c7b8a73e2cbac7a0fb911b24"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "07a7d4280e206ad80d7aa4a9ea2b6f8198dea2150c15cfc2ace614936f88556b"
+	blobSum   = "c73e2355db32406d7d4e81902506546360625118a552338076e2847a2070d38a"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,12 +29,12 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000ae0,
 	"tp_insn":        0x70000ae8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70007ef0,
+	"sys_out":        0x70007f70,
 	"own_check":      0x7000003d,
 	"own_insn":       0x70000047,
 	"own_not":        0x70000054,
-	"bell_load":      0x70007f2a,
-	"bell_insn":      0x70007f36,
+	"bell_load":      0x70007faa,
+	"bell_insn":      0x70007fb6,
 	"probe_entry":    0x70000af2,
 	"probe_watch":    0x70000c4d,
 	"probe_return":   0x70000e29,

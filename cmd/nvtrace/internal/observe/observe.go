@@ -26,6 +26,12 @@ type Observer interface {
 	Observe(e *Event)
 }
 
+// An OwnObserver is an Observer that is given nvtrace's own work, too (see ioctl.Call.Own). It is not the
+// program's, so that others never see it.
+type OwnObserver interface {
+	ObserveOwn(e *Event)
+}
+
 // A Finisher is an Observer that has something to do where events end without saying so, as those
 // of a recording that was cut off do: library calls that have not returned never will. The event
 // that it gets is no event of the run.
@@ -76,6 +82,14 @@ func (f *Feed) Event(ev *traces.Event) {
 		return // nobody is to be shown anything of them, and decoding others may give a notice
 	}
 	e := f.take(ev)
+	if e.Call.Own {
+		for _, o := range f.observers {
+			if o, ok := o.(OwnObserver); ok {
+				o.ObserveOwn(e)
+			}
+		}
+		return
+	}
 	e.Unwanted = !f.Filter.Match(ev, e.Call)
 	for _, o := range f.observers {
 		o.Observe(e)
@@ -92,11 +106,11 @@ func (f *Feed) take(ev *traces.Event) *Event {
 	e := &f.event
 	e.Event, e.Call = ev, &f.call
 	if f.Undecoded {
-		e.Call.Returned = ioctl.Returned{}
+		e.Call.Returned, e.Call.Own = ioctl.Returned{}, ev.Flags&traces.FlagOwn != 0
 	} else {
 		e.Decoder.DecodeTo(e.Call, ev)
 	}
-	if e.Tracker == nil {
+	if e.Tracker == nil || e.Call.Own {
 		return e
 	}
 	e.Frame = e.Tracker.Add(ev)

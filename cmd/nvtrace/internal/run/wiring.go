@@ -221,6 +221,22 @@ func (s *tracing) tearDown() {
 // extendHost adds the probes on the host, if there are any, to a recording.
 func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	var shared *agent.Programs
+	programs := false // run in the process
+	if s.gpu != nil {
+		s.gpu.SetOwn(func(t *ptrace.Task, addr uint64) error {
+			if p := a.Find(t); p != nil {
+				p.OwnStack(addr)
+			}
+			if !programs {
+				return nil
+			}
+			p, err := a.Process(t)
+			if err == nil {
+				err = p.Own(t, addr)
+			}
+			return err
+		})
+	}
 	pin := s.f.attach.pinned(s.e)
 	runner, err := s.probes.AddHost(func(size uint64) ([]byte, error) {
 		in, err := pin.open()
@@ -255,15 +271,7 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	if err != nil || runner == nil {
 		return pin.explain(err)
 	}
-	if s.gpu != nil && shared != nil {
-		s.gpu.SetOwn(func(t *ptrace.Task, addr uint64) error {
-			p, err := a.Process(t)
-			if err == nil {
-				err = p.Own(t, addr)
-			}
-			return err
-		})
-	}
+	programs = shared != nil
 	if maps := runner.Maps(); maps.SharedSize > 0 && shared != nil {
 		s.share(a, maps, shared.Data())
 	}

@@ -130,6 +130,9 @@ func (l *Layout) WriteTail(w io.Writer, r *ioctl.Report) error {
 		if r.Closed > 0 {
 			fmt.Fprintf(&b, ", %d of closed parts of the driver", r.Closed)
 		}
+		if r.Own > 0 {
+			fmt.Fprintf(&b, "; %d more were nvtrace's own", r.Own)
+		}
 		if r.Driver != "" {
 			fmt.Fprintf(&b, "; driver %s", cli.DriverText(r.Driver))
 			if r.Tables != "" {

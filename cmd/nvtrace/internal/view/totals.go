@@ -47,6 +47,9 @@ func (s *Totals) context(e *observe.Event) {
 	}
 }
 
+// ObserveOwn implements observe.OwnObserver.
+func (s *Totals) ObserveOwn(e *observe.Event) { s.Summary.Add(e.Event, e.Call) }
+
 // Finish implements observe.Finisher.
 func (s *Totals) Finish(e *observe.Event) { s.calls.Add(e.Event, e.Tracker, e.Frame) }
 

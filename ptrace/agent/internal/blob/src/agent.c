@@ -447,6 +447,7 @@ static long agent_ioctl(struct regs *g)
 	// it sees this record, or we see that.
 	if (*(volatile u8 *)&S->kinds[fd] != kind)
 		goto no;
+	r->flags = own_work(sl, g);
 	r->file = *(volatile u32 *)&S->file[fd];
 	r->args[2] = arg;
 	r->args[3] = g->r10;

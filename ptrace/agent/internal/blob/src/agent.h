@@ -121,6 +121,13 @@ struct leaving {
 
 // Of calls that have the GPU do something: see times.c.
 extern int times_busy(const struct slot *sl, u64 sp); // the agent calls the driver
+
+// What is noted of a system call that the driver makes within a call of the agent's.
+static inline u8 own_work(const struct slot *sl, const struct regs *g)
+{
+	return unlikely(C->times) && times_busy(sl, (u64)(g + 1)) ? F_OWN : 0;
+}
+
 extern void times_enter(struct slot *sl, struct frame *f);
 extern void times_began(const struct slot *sl, u64 sp, u64 begin);
 extern void times_waits(struct slot *sl, const struct frame *f); // for the GPU

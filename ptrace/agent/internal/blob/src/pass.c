@@ -120,6 +120,7 @@ static struct record *begin(struct slot *sl, const struct regs *g, u64 nr, u64 f
 	r = reserve(sl, sizeof *r + room, FILLING, K_SYSCALL, !!path, fd, g->rsi);
 	if (!r)
 		return 0;
+	r->flags = own_work(sl, g);
 	r->hook = nr;
 	r->caller = g->rdi;
 	r->args[2] = g->rdx;
