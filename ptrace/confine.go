@@ -13,12 +13,13 @@ import (
 
 // Programs that confine themselves: by seccomp(2) or prctl(2) they have the kernel kill them, or fail
 // their calls, when they make a call that they never make. A call that this package or an [Injector] makes in
-// such a program must be one that its filters allow. Each filter is read at the entry of the call that
+// such a program must be one that its filters allow. Syscall user dispatch, by which the kernel sends a thread
+// a signal for its calls instead of making them, counts as a filter that allows none. Each filter is read at the entry of the call that
 // installs it, before it takes effect, and of a process that is attached to, when it is looked at first.
 
 // ErrConfined is wrapped by the errors of [Task.Syscall] that say that a filter of the program's own does not
 // allow the call.
-var ErrConfined = errors.New("the program's own seccomp filter does not allow it")
+var ErrConfined = errors.New("the program's own seccomp filter does not allow it (syscall user dispatch counts as one)")
 
 // Allows returns nil if the filters that t's process has of its own let a call pass, whatever its arguments
 // behind args are. Otherwise, and of a filter that can't be read, the error matches ErrConfined. It matches ErrState
@@ -52,28 +53,21 @@ func (t *Task) lookForFilters() bool {
 		return false
 	}
 	p.ownKnown = true
-	if !t.tr.confined(p) {
-		return true
-	}
 	tasks, thaw := t.tr.freeze(t)
 	defer thaw()
 	for _, o := range append(tasks, t) {
-		if o.Proc == p && o.isConfined() {
+		if o.Proc != p {
+			continue
+		}
+		if o.isConfined() {
 			o.readFilters()
+		}
+		if dispatches(o.TID) {
+			p.own = append(p.own, unknownFilter)
 		}
 	}
 	p.noRestart = !allAllow(p.own, unix.SYS_RESTART_SYSCALL)
 	return true
-}
-
-// confined reports whether a task of a process has filters of its own.
-func (tr *tracer) confined(p *Process) bool {
-	for _, t := range tr.tasks {
-		if t.Proc == p && t.isConfined() {
-			return true
-		}
-	}
-	return false
 }
 
 // isConfined reports whether a task has more filters than this package and, before it, a container have given
@@ -160,6 +154,9 @@ func (tr *tracer) filterOf(t *Task) Program {
 	c := &t.call
 	addr, strict := c.Args[2], uint32(c.Args[0]) == unix.SECCOMP_SET_MODE_STRICT
 	if c.Name() == "prctl" {
+		if uint32(c.Args[0]) == unix.PR_SET_SYSCALL_USER_DISPATCH {
+			return unknownFilter // a byte in the program's memory decides, at each call anew
+		}
 		strict = uint32(c.Args[1]) == unix.SECCOMP_MODE_STRICT
 	}
 	switch {

@@ -107,6 +107,14 @@ func getFilter(tid, i int) (Program, unix.Errno) {
 	return decodeProgram(b), e
 }
 
+// dispatches reports whether the kernel sends a stopped task a signal for its system calls (Linux 6.4 says so).
+func dispatches(tid int) bool {
+	const getConfig = 0x4211 // PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG (linux/ptrace.h)
+	var config struct{ mode, selector, offset, length uint64 }
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, getConfig, uintptr(tid), unsafe.Sizeof(config), uintptr(unsafe.Pointer(&config)), 0, 0)
+	return e == 0 && config.mode == unix.PR_SYS_DISPATCH_ON
+}
+
 func getEventMsg(tid int) (msg uintptr, e unix.Errno) {
 	_, _, e = unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETEVENTMSG, uintptr(tid), 0, uintptr(unsafe.Pointer(&msg)), 0, 0)
 	return msg, e

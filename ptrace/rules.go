@@ -93,6 +93,7 @@ func confineRules() []Rule {
 	return []Rule{
 		{Names: []string{"seccomp"}, Compat: true, Class: ClassInternal, Args: []ArgMatch{{Arg: 0, Op: LessEqual, Value: unix.SECCOMP_SET_MODE_FILTER, Low: true}}},
 		{Names: []string{"prctl"}, Compat: true, Class: ClassInternal, Args: []ArgMatch{{Arg: 0, Value: unix.PR_SET_SECCOMP, Low: true}}},
+		{Names: []string{"prctl"}, Class: ClassInternal, Args: []ArgMatch{{Arg: 0, Value: unix.PR_SET_SYSCALL_USER_DISPATCH, Low: true}, {Arg: 1, Value: unix.PR_SYS_DISPATCH_ON, Low: true}}},
 	}
 }
 

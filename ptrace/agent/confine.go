@@ -103,7 +103,7 @@ func (p *Process) confined(t *ptrace.Task) error {
 	return nil
 }
 
-var errNoBell = errors.New("the program's own seccomp filter allows none of the system calls that could be used")
+var errNoBell = errors.New("the program's own seccomp filter allows none of the system calls that could be used (syscall user dispatch counts as one)")
 
 // writeManners tells the agent.
 func (p *Process) writeManners() error {
