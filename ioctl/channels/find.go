@@ -26,7 +26,6 @@ type Channel struct {
 }
 
 const (
-	pageSize     = 0x1000
 	maxChannels  = 4096 // of a process: a bound for hostile ones
 	maxRingPages = 64   // between a ring's beginning and its USERD
 )

@@ -23,6 +23,8 @@ type Memory interface {
 	Read(address uint64, b []byte) error
 }
 
+const pageSize = 0x1000
+
 // Process is the memory of a process that runs.
 type Process struct {
 	PID    int

@@ -260,9 +260,6 @@ const (
 // lookDepth is how many pieces of a channel a look reads.
 const lookDepth = 64
 
-// maxLookWords is how many words are read of all channels of a process: a hostile one has as many and as long pieces as it likes.
-const maxLookWords = 1 << 24
-
 var errTooMuch = errors.New("the process's pushbuffers are too large to read them all")
 
 // lookWithin looks at a channel, unless too much has been read.

@@ -30,6 +30,9 @@ type trails struct {
 	again time.Time // when one of them may be searched for once more, which takes long
 }
 
+// maxLookWords is how many words are read of all channels of a process: a hostile one has as many and as long pieces as it likes.
+const maxLookWords = 1 << 24
+
 // counting counts what is read.
 type counting struct {
 	Memory
