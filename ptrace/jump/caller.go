@@ -14,3 +14,8 @@ func looksAtCaller(name string) bool {
 	name, _, _ = strings.Cut(name, "@")
 	return slices.Contains(callerNames, strings.TrimLeft(name, "_"))
 }
+
+// isWalked reports whether a function of that name is one of the builtins that V8 has compiled into a program
+// (Node.js, browsers). V8 goes through its stacks by return addresses, and ends the program at one that is in
+// no code of its own.
+func isWalked(name string) bool { return strings.HasPrefix(name, "Builtins_") }

@@ -57,6 +57,7 @@ type Code struct {
 	ranges []span          // of functions
 	starts []uint64        // where something begins that is known, ascending, once each
 	twice  map[uint64]bool // where functions are that return twice, by any of their names
+	walked map[uint64]bool // where functions are that their runtime looks for in stacks
 	caller map[uint64]bool // the same of those that look at their caller
 	named  map[uint64]bool // where symbols of functions point
 	entry  uint64
@@ -71,7 +72,7 @@ type span struct{ start, end uint64 }
 
 // Read reads which functions a file has. r must stay readable as long as the Code is used.
 func Read(r io.ReaderAt) (*Code, error) {
-	c := &Code{r: r, twice: make(map[uint64]bool), caller: make(map[uint64]bool), named: make(map[uint64]bool)}
+	c := &Code{r: r, twice: make(map[uint64]bool), walked: make(map[uint64]bool), caller: make(map[uint64]bool), named: make(map[uint64]bool)}
 	var err error
 	if c.f, err = dso.Read(newBlocks(r)); err != nil {
 		return nil, err
@@ -130,6 +131,9 @@ func (c *Code) readSymbols() {
 			}
 			if returnsTwice(s.Name) {
 				c.twice[s.Addr] = true
+			}
+			if isWalked(s.Name) {
+				c.walked[s.Addr] = true
 			}
 			if looksAtCaller(s.Name) {
 				c.caller[s.Addr] = true
@@ -263,8 +267,11 @@ func (c *Code) Begins(addr uint64) bool {
 
 // Returns reports why it can't be seen when the function at an address returns; nil: it can.
 func (c *Code) Returns(addr uint64) error {
-	if c.twice[addr] {
+	switch {
+	case c.twice[addr]:
 		return ErrTwice
+	case c.walked[addr]:
+		return ErrWalked
 	}
 	if called, known := unwind.Called(c.f, addr); addr == c.entry || known && !called {
 		return ErrNoReturn
@@ -279,6 +286,7 @@ func (c *Code) LooksAtCaller(addr uint64) bool { return c.caller[addr] }
 // Reasons of Returns.
 var (
 	ErrTwice    = errors.New("the function returns more than once")
+	ErrWalked   = errors.New("the function is a builtin of V8, which looks for it in return addresses")
 	ErrNoReturn = errors.New("the function is not entered by a call, so nothing returns from it")
 )
 

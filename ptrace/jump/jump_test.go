@@ -99,6 +99,38 @@ func TestCallerNames(t *testing.T) {
 	}
 }
 
+// TestWalked: returns of what V8 has compiled can't be seen, those of others can.
+func TestWalked(t *testing.T) {
+	need.Tool(t, "gcc", "")
+	dir := t.TempDir()
+	src, lib := filepath.Join(dir, "lib.c"), filepath.Join(dir, "lib.so")
+	if err := os.WriteFile(src, []byte("long Builtins_Add(long a) { return a + 1; }\nlong add(long a) { return a + 2; }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := exec.Command("gcc", "-O1", "-shared", "-fPIC", "-o", lib, src).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, b)
+	}
+	f, err := os.Open(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := c.File().Lookup("Builtins_Add", "add")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Returns(at["Builtins_Add"].Addr); !errors.Is(err, ErrWalked) {
+		t.Errorf("a builtin: %v", err)
+	}
+	if err := c.Returns(at["add"].Addr); err != nil {
+		t.Errorf("another function: %v", err)
+	}
+}
+
 // TestPadding: what compilers put between functions, and what looks like it.
 func TestPadding(t *testing.T) {
 	for _, c := range []struct {
