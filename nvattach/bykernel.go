@@ -2,9 +2,12 @@ package nvattach
 
 import (
 	"bytes"
+	"errors"
 	"slices"
+	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/ptx"
 )
 
 // leastByKernel is how many kernels that programs want there are at least in machine code that is
@@ -98,4 +101,83 @@ func hasVariables(c *fatbin.Cubin) bool {
 		global, constant := changeable(&v)
 		return global || constant
 	})
+}
+
+// textByKernel is [Plan.ByKernel] of PTX.
+func (p *Plan) textByKernel(src string, o *RewriteOptions) (alone func(kernel string) ([]byte, error), size int) {
+	if o.JIT != (JIT{}) || strings.Contains(src, "LaunchDevice") || strings.Count(src, ".entry") < leastByKernel {
+		return nil, 0
+	}
+	f, err := ptx.Parse("image", src, nil)
+	if err != nil || !closed(f) {
+		return nil, 0
+	}
+	k := splitText(f)
+	if k == nil {
+		return nil, 0
+	}
+	wanted := 0
+	for name := range k.where {
+		if p.Wants(name, false) {
+			wanted++
+		}
+	}
+	if wanted < leastByKernel {
+		return nil, 0
+	}
+	return func(kernel string) ([]byte, error) {
+		text, ok := k.alone(kernel)
+		if !ok {
+			return nil, errors.New("its code names another kernel of its module")
+		}
+		return append([]byte(text), 0), nil
+	}, len(src)
+}
+
+// closed reports whether a module has nothing that two copies of it would each have of their own: variables, textures,
+// functions that are called by their addresses; and nothing that others give it.
+func closed(f *ptx.File) bool {
+	for d, name := range declared(f) {
+		switch {
+		case (d.Space == ptx.SpaceGlobal || d.Space == ptx.SpaceConst) && !fixed(name) && !isTag(name):
+			return false
+		case d.Type == ptx.TexRef, d.Type == ptx.SamplerRef, d.Type == ptx.SurfRef:
+			return false
+		}
+	}
+	funcs := make(map[string]bool)
+	for i := range f.Funcs {
+		if fn := &f.Funcs[i]; fn.Kind == ptx.FuncDevice {
+			funcs[f.Text(fn.Name)] = true
+		}
+	}
+	for i := range f.Stmts {
+		s := &f.Stmts[i]
+		switch {
+		case s.Kind == ptx.StmtInstr && s.Op != ptx.OpCall && names(f.Src[s.Pos:s.End], funcs):
+			return false
+		case s.Kind == ptx.StmtDecl && names(f.Src[s.Pos:s.End], funcs):
+			return false
+		}
+	}
+	return true
+}
+
+// textOf returns the PTX that a GPU's driver compiles of an image, "" if it takes machine code, or none.
+func textOf(image []byte, o *RewriteOptions) string {
+	switch fatbin.Sniff(image) {
+	case fatbin.FormatPTX:
+		return string(bytes.TrimRight(image, "\x00"))
+	case fatbin.FormatContainer:
+		c, _, err := fatbin.ParseContainer(image)
+		if err != nil || Prefers(c.Entries, fatbin.KindELF, o.Arch) >= 0 {
+			return ""
+		}
+		if i := Prefers(c.Entries, fatbin.KindPTX, o.Arch); i >= 0 {
+			if data, err := c.Entries[i].Data(&fatbin.Options{MaxEntry: o.MaxEntry}); err == nil {
+				return string(bytes.TrimRight(data, "\x00"))
+			}
+		}
+	}
+	return ""
 }

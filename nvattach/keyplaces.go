@@ -75,9 +75,9 @@ func (p *placeKeys) set(d *object.MapDef, i int, keys [][]byte) {
 
 // find returns the place of the first of some keys, of which the others are behind it, and takes places if there are none.
 func (p *placeKeys) find(d *object.MapDef, keys [][]byte) (i int, ok bool) {
-	name := string(slices.Concat(keys...))
+	name := slices.Concat(keys...)
 	p.mu.Lock()
-	i, ok = p.list(d).index[name]
+	i, ok = p.list(d).index[string(name)]
 	p.mu.Unlock()
 	if ok {
 		return i, true

@@ -517,3 +517,23 @@ func (r *rewriting) replace(image []byte, n int, c *fatbin.Container, text int, 
 	r.done(append(out, image[n:]...), f.Src, w)
 	return nil
 }
+
+// onlyText is the module of which the one kernel that gets programs is alone, where that can be; f if all do.
+func (r *rewriting) onlyText(f *ptx.File) *ptx.File {
+	if r.o.Only == "" {
+		return f
+	}
+	k := splitText(f)
+	if k == nil || len(k.cuts) == 1 {
+		return f
+	}
+	text, ok := k.alone(r.o.Only)
+	if !ok {
+		return f
+	}
+	one, err := ptx.Parse("image", text, nil)
+	if err != nil {
+		return f
+	}
+	return one
+}

@@ -31,8 +31,7 @@ func TestDispatched(t *testing.T) {
 	buildNvtrace(t, nvtrace)
 	const want = "500, 0 wrong, 500 answered, 0 others\n"
 	status := func(err error) int {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			return exit.ExitCode()
 		}
 		return -1

@@ -13,7 +13,6 @@ import (
 
 // Bounds of what Allocations keeps.
 const (
-	maxLive  = 1 << 18 // allocations
 	maxLines = 1 << 14
 	largest  = 10
 )
@@ -64,11 +63,6 @@ type Allocations struct {
 
 // calledAt is a line, and whose code is on the way from there to the call.
 type calledAt struct{ line, owner string }
-
-type allocation struct {
-	pid  int32
-	addr uint64
-}
 
 // NewAllocations returns one that has seen nothing yet.
 func NewAllocations() *Allocations {

@@ -177,6 +177,15 @@ func (a *allocator) extent(f *Frame, ev *traces.Event, m MemoryChange) (MemoryCh
 	return m, true
 }
 
+// maxLive bounds the allocations that are followed at once.
+const maxLive = 1 << 18
+
+// An allocation is what a process has at an address, or under a handle.
+type allocation struct {
+	pid  int32
+	addr uint64
+}
+
 // mappings are memory that is mapped at addresses, by its handles. It lives until nobody holds its handle, and it is mapped
 // nowhere (cuMemRelease in cuda.h): frameworks release it at once, when they have mapped it, or at its end.
 type mappings struct {

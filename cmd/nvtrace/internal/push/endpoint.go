@@ -104,8 +104,7 @@ func (e *endpoint) send(ctx context.Context, body []byte) (rejected int, err err
 
 // plainly says what went wrong with a request.
 func plainly(at string, err error) error {
-	var of *url.Error
-	if errors.As(err, &of) {
+	if of, ok := errors.AsType[*url.Error](err); ok {
 		if err = of.Err; of.Timeout() {
 			err = errors.New("no answer in time")
 		}

@@ -1,3 +1,4 @@
+// Package telemetry makes the messages that OpenTelemetry's receivers take of a run: spans, metrics and profiles.
 package telemetry
 
 import (

@@ -23,7 +23,6 @@ type Spans struct {
 	trace   [16]byte
 	parent  [8]byte // of the run; zeros: none
 	run     push.Span
-	began   bool
 	list    []push.Span
 	dropped int
 	open    map[rangeKey][]span // ranges by NVTX's stacks

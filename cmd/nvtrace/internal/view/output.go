@@ -35,7 +35,7 @@ func NewSink(d *ioctl.Decoder, e *cli.Env) *Sink {
 	return s
 }
 
-// show registers an observer, behind what notes which kinds of events come.
+// Show registers an observer, behind what notes which kinds of events come.
 func (s *Sink) Show(o observe.Observer) {
 	if !s.heard {
 		s.heard = true
