@@ -9,14 +9,14 @@ package agent
 // Maps (nvattach.HostBase) and the simulated GPU's memory (nvattach/sim) lie there as well.
 const (
 	baseAddr  = 0x70000000
-	confAddr  = 0x70008000
-	pathsAddr = 0x70009000
-	keysAddr  = 0x7000a000
-	gateAddr  = 0x7002a000
-	stubsAddr = 0x7002b000
-	pagesAddr = 0x7002d000
-	callsAddr = 0x70031000
-	planAddr  = 0x70032000
+	confAddr  = 0x7000a000
+	pathsAddr = 0x7000b000
+	keysAddr  = 0x7000c000
+	gateAddr  = 0x7002c000
+	stubsAddr = 0x7002d000
+	pagesAddr = 0x7002f000
+	callsAddr = 0x70033000
+	planAddr  = 0x70034000
 	hookAddr  = 0x70100000
 	onceAddr  = 0x70500000
 	slotAddr  = 0x70600000

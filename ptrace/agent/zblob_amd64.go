@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "e730abe22a485d613671af6f290dad0a41668b11c7b8a73e2cbac7a0fb911b24"
+const blobStamp = "e536f5747c723f1ffe735c6addce40e8a0b579c4c66131fb41556c15642c762a"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "c73e2355db32406d7d4e81902506546360625118a552338076e2847a2070d38a"
+	blobSum   = "44ac3d065c657a205fd8d229eac18b205d8f55e4e19f5bc0a1fd13943dad24f8"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -90,9 +90,9 @@ var blobSymbols = map[string]uint64{
 // blobLayout is the layout that the code was compiled with.
 var blobLayout = []uint64{
 	0x70000000,
-	0x70008000,
 	0x7000a000,
-	0x70032000,
+	0x7000c000,
+	0x70034000,
 	0x70100000,
 	0x70500000,
 	0x70600000,
@@ -125,16 +125,16 @@ var blobLayout = []uint64{
 	0x4e565452,
 	0x40,
 	0x10,
-	0x70009000,
+	0x7000b000,
 	0x80,
 	0x40,
 	0x4,
 	0x40,
 	0x38,
-	0x7002a000,
-	0x7002b000,
-	0x100,
+	0x7002c000,
 	0x7002d000,
+	0x100,
+	0x7002f000,
 	0x800,
 	0x550400000000,
 	0x550300000000,
@@ -148,7 +148,7 @@ var blobLayout = []uint64{
 	0x16,
 	0x80,
 	0x10,
-	0x70031000,
+	0x70033000,
 	0x200,
 	0x550200000000,
 	0x2610,

@@ -9,15 +9,15 @@
 #define STR(x) STR1(x)
 #define STR1(x) #x
 #define HOOKS_AT 0x70100000
-#define STUBS_AT 0x7002b000
+#define STUBS_AT 0x7002d000
 #define STUBS_N 256
 #define TRAP_REQ 0x4e565452
 #define WHY_BREAK 7
 #define WHY_RETURN 8
 #define WHY_STOP 4
 #define WHY_FAILED 10
-#define BELL_AT 0x70008060
-#define SILENT_AT 0x70008068
+#define BELL_AT 0x7000a060
+#define SILENT_AT 0x7000a068
 #define ARGUMENTS                                                                                                     \
 	"	mov 0(%r11),%r10\n	mov 8(%r11),%r9\n	mov 16(%r11),%r8\n"                                                    \
 	"	mov 24(%r11),%rdx\n	mov 32(%r11),%rsi\n	mov 40(%r11),%rdi\n"

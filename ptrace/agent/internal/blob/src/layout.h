@@ -13,16 +13,16 @@ typedef unsigned short u16;
 typedef unsigned char u8;
 
 #define BASE 0x70000000ul      // code; its first page is the exempt one
-#define CONF_ADDR 0x70008000ul // struct conf
+#define CONF_ADDR 0x7000a000ul // struct conf
 #define CALL_STUB (CONF_ADDR - 32) // ptrace.CallStub
 #define CALL_RETURN 0xca10ul // ptrace.CallReturn: the program does not make a call that returns to one of these
-#define PATHS_ADDR 0x70009000ul // struct path[NPATHS]
-#define KEYS_ADDR 0x7000a000ul // struct key[NKEYS]
-#define GATE_ADDR 0x7002a000ul // a page with one number, zero in a forked child: whether there are rings
-#define STUBS_ADDR 0x7002b000ul // u64[NSTUBS]: where stubs return to
-#define PAGES_ADDR 0x7002d000ul // u64[NPAGES]: 1 + number of a page that can be read
-#define CALLS_ADDR 0x70031000ul // u64[NCALLS]: programs at system calls, by number
-#define PLAN_ADDR 0x70032000ul // two struct plan
+#define PATHS_ADDR 0x7000b000ul // struct path[NPATHS]
+#define KEYS_ADDR 0x7000c000ul // struct key[NKEYS]
+#define GATE_ADDR 0x7002c000ul // a page with one number, zero in a forked child: whether there are rings
+#define STUBS_ADDR 0x7002d000ul // u64[NSTUBS]: where stubs return to
+#define PAGES_ADDR 0x7002f000ul // u64[NPAGES]: 1 + number of a page that can be read
+#define CALLS_ADDR 0x70033000ul // u64[NCALLS]: programs at system calls, by number
+#define PLAN_ADDR 0x70034000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
 #define ONCE_ADDR 0x70500000ul // sets of seen arguments
 #define SLOT_ADDR 0x70600000ul // struct slot[NSLOTS]
