@@ -185,6 +185,7 @@ func (l *later) found(v *visit, f *capture.Found, handle uint64) (k uint64, name
 	}
 	if l.library && !f.Library {
 		k, err = l.functionOf(v, k)
+		f.Settled = f.Settled && k != 0 // else it depends on the context that is current
 	}
 	return k, name, err
 }

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "e536f5747c723f1ffe735c6addce40e8a0b579c4c66131fb41556c15642c762a"
+const blobStamp = "c1eb6a99078abf218a82d744d6b891bb883240528deea6bc39707df2ae8e3d16"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "44ac3d065c657a205fd8d229eac18b205d8f55e4e19f5bc0a1fd13943dad24f8"
+	blobSum   = "cf38554cce96a2cd7c0377a870c46a717016bbde4873a24764eb4b82c7d4107a"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,12 +29,12 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000ae0,
 	"tp_insn":        0x70000ae8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70007f70,
+	"sys_out":        0x70007f30,
 	"own_check":      0x7000003d,
 	"own_insn":       0x70000047,
 	"own_not":        0x70000054,
-	"bell_load":      0x70007faa,
-	"bell_insn":      0x70007fb6,
+	"bell_load":      0x70007f6a,
+	"bell_insn":      0x70007f76,
 	"probe_entry":    0x70000af2,
 	"probe_watch":    0x70000c4d,
 	"probe_return":   0x70000e29,

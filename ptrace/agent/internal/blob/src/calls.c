@@ -273,7 +273,7 @@ static void prune(struct slot *sl, u64 sp, int all)
 		cpy(&was, o, sizeof was);
 		if (was.sp != at || in_place(&was) || !__sync_bool_compare_and_swap(&o->sp, at, 0))
 			continue;
-		if (GATE && sl->ring && !sl->off && !(was.begin & COUNTED) && !(HOOKS[was.hook % NHOOKS].flags & HOOK_COUNT))
+		if (GATE && sl->ring && !sl->off && !(was.begin & COUNTED))
 			write_return(sl, &was, 0, F_UNFINISHED);
 	}
 	shrink(sl);
@@ -326,7 +326,7 @@ static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h
 	o = enlist(sl, at, sp);
 	o->ret = ret;
 	o->hook = f->hook;
-	if (begin & COUNTED || h->flags & HOOK_COUNT) {
+	if (begin & COUNTED) {
 		o->count = 0;
 		o->how = OPEN_TIMED;
 		o->args[0] = f->rdi;
@@ -501,6 +501,10 @@ static void count_call(struct slot *sl, struct frame *f, const struct hook *h, s
 	watch(sl, f, h, count_begin());
 }
 
+// Which of TIMED_ONE calls is timed, of the turn-th so many: another one each time, since programs do the same after
+// every so many calls.
+static inline u64 timed_one(u64 turn) { return (turn * 0x9e3779b97f4a7c15ul >> 32) % TIMED_ONE; }
+
 // Counts a call of a function that nothing else is wanted of, as most are, where all is as
 // usual: then as little memory is looked at as can be, since that, and not the instructions,
 // is what a call costs that comes once in a microsecond. The counter is read for one call in TIMED_ONE, and
@@ -530,7 +534,7 @@ static inline int count_fast(struct frame *f, u32 flags)
 	if (c->calls < TIMED_ONE)
 		how = OPEN_TIMED;
 	else
-		how = c->calls % TIMED_ONE ? 0 : OPEN_TIMED | OPEN_MANY;
+		how = c->calls % TIMED_ONE == timed_one(c->calls / TIMED_ONE) ? OPEN_TIMED | OPEN_MANY : 0;
 	add64(&c->calls, 1);
 	f->ret = (u64)return_entry; // as watch does
 	o = enlist(sl, at, sp);
@@ -699,7 +703,7 @@ __attribute__((used)) u32 agent_leave(struct rframe *f, u32 stopped)
 		struct count *c = 0;
 		if ((was.begin & COUNTED) && was.count && of_counter((struct count *)was.count, own, &was))
 			c = (struct count *)was.count;
-		else if (flags & HOOK_COUNT || was.begin & COUNTED)
+		else if (was.begin & COUNTED)
 			c = counter(own, was.hook, 0);
 		if (c && (flags & (HOOK_FAILED | HOOK_COUNT)) == (HOOK_FAILED | HOOK_COUNT) && (u32)f->rax) {
 			add64(&c->calls, -1ul);
