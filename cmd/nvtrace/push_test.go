@@ -107,7 +107,8 @@ func TestOTLP(t *testing.T) {
 			if got != want[program] {
 				t.Errorf("%q: %s\nwant %s", flags, got, want[program])
 			}
-			if lost := strings.Contains(said, " not delivered"); lost == (flags[1] == "grpc://"+l.Addr().String()) {
+			// A busy machine may lose something at the end to the collector that there is.
+			if live := flags[1] == "grpc://"+l.Addr().String(); !live && !strings.Contains(said, " not delivered") {
 				t.Errorf("%q: said %s", flags, said)
 			}
 		}

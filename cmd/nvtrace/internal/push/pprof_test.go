@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"nvtrace/internal/need"
 )
 
 func testProfile(t *testing.T) *Profile {
@@ -48,6 +50,17 @@ func check(t *testing.T, b []byte) {
 	if len(p.Sample) != 2 || p.Sample[0].Value[1] != 500 || p.Sample[0].Location[0].Line[0].Function.Name != "scale" {
 		t.Errorf("%v", p)
 	}
+}
+
+// await returns what a receiver has got. A sender is closed after that: the end gives less time than a busy machine takes.
+func await[T any](t *testing.T, got <-chan T) (x T) {
+	t.Helper()
+	select {
+	case x = <-got:
+	case <-need.Limit(t).Done():
+		t.Fatal("nothing came")
+	}
+	return x
 }
 
 // TestPyroscope sends a profile to a stand-in for Pyroscope: a server of HTTP, forms and pprof.
@@ -87,10 +100,10 @@ func TestPyroscope(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Profile(testProfile(t))
+	parts := await(t, got)
 	if lost := p.Close(); lost != "" {
 		t.Fatal(lost)
 	}
-	parts := <-got
 	check(t, parts["profile"])
 	if text := string(parts["sample_type_config"]); !strings.Contains(text, `"gpu":{"units":"lock_nanoseconds"`) || !strings.Contains(text, `"calls":{"units":"objects"`) {
 		t.Errorf("%s", text)
@@ -159,10 +172,11 @@ func TestParca(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Profile(testProfile(t))
+	request := await(t, got)
 	if lost := p.Close(); lost != "" {
 		t.Fatal(lost)
 	}
-	series := submessages(t, <-got, 2)
+	series := submessages(t, request, 2)
 	if len(series) != 1 {
 		t.Fatalf("%d series", len(series))
 	}
