@@ -18,6 +18,7 @@ const (
 	maxItems   = 1 << 10
 	firstPause = time.Second // after a failure; each one doubles it
 	maxPause   = 30 * time.Second
+	maxTried   = 2 * time.Minute // from the first try of a request on: others wait behind it
 	endWait    = 2 * time.Second // for what is left when the program has ended
 )
 
@@ -115,8 +116,9 @@ func (s *Sender) run() {
 	}
 }
 
-// deliver sends a request, again and again until the receiver takes or refuses it, or the end has come.
+// deliver sends a request, again and again until the receiver takes or refuses it, its time is over, or the end has come.
 func (s *Sender) deliver(x *item) {
+	first := time.Now()
 	for pause, last := firstPause, false; ; pause = min(2*pause, maxPause) {
 		rejected, err := x.to.send(s.ctx, x.body)
 		var again *againError
@@ -125,11 +127,12 @@ func (s *Sender) deliver(x *item) {
 		}
 		// Receivers of many ranks are not to be asked by all of them at a time.
 		wait := time.Duration(float64(pause) * (0.5 + rand.Float64()))
-		if last {
+		wait = min(max(wait, again.after), maxPause)
+		if last || time.Since(first)+wait > maxTried {
 			s.Lose(x.what, x.n)
 			return
 		}
-		last = !s.rest(min(max(wait, again.after), maxPause))
+		last = !s.rest(wait)
 	}
 }
 
@@ -154,6 +157,13 @@ func (s *Sender) rest(pause time.Duration) bool {
 
 // tried takes in how a try has ended.
 func (s *Sender) tried(x *item, rejected int, err error) {
+	if text := s.count(x, rejected, err); text != "" {
+		s.notice("%s", text) // without the lock: others don't wait for who reads it
+	}
+}
+
+// count counts what a try has lost. It returns what is to be said of it; "": nothing.
+func (s *Sender) count(x *item, rejected int, err error) (text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var again *againError
@@ -165,19 +175,19 @@ func (s *Sender) tried(x *item, rejected int, err error) {
 		s.lost[x.what] += rejected
 	}
 	if err == nil {
-		return
+		return ""
 	}
 	if s.failure = err; s.ctx.Err() != nil {
 		s.failure = errors.New("the receiver was too slow")
 	}
-	if !s.said && !s.closing {
-		s.said = true
-		then := "; it is tried again"
-		if refused {
-			then = ""
-		}
-		s.notice("%v%s", err, then)
+	if s.said || s.closing {
+		return ""
 	}
+	s.said = true
+	if refused {
+		return err.Error()
+	}
+	return err.Error() + "; it is tried again"
 }
 
 // Close sends what is left, if that can be done soon. It returns what was lost; "": nothing.
