@@ -127,7 +127,9 @@ func (a *Allocations) Add(ev *traces.Event, f *Frame) {
 			a.at[threadKey{ev.PID, ev.TID}] = calledAt{a.ownLine(frames), stackOwner(frames)}
 		}
 	case ev.Kind == traces.KindReturn && f != nil:
-		a.returned(ev, f)
+		if a.returned(ev, f); f.Parent == nil {
+			delete(a.at, threadKey{ev.PID, ev.TID}) // the next call is made elsewhere
+		}
 	}
 }
 

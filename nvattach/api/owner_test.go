@@ -75,6 +75,35 @@ func TestOwners(t *testing.T) {
 	}
 }
 
+// TestStackOfAnother: the stack of a call that allocates nothing says nothing of the allocation after it, whose own was
+// not recorded.
+func TestStackOfAnother(t *testing.T) {
+	tracker, a := NewTracker(), NewAllocations()
+	add := func(ev traces.Event) {
+		ev.PID, ev.TID, ev.FD, ev.Path = 1, 2, -1, "libcuda.so.1"
+		a.Add(&ev, tracker.Add(&ev))
+	}
+	add(traces.Event{Kind: traces.KindCall, Name: "cuCtxSynchronize"})
+	stack := traces.Event{Kind: traces.KindStack, Name: "cuCtxSynchronize"}
+	stack.SetStack([]traces.StackFrame{
+		{Language: traces.LanguageNative, File: "/x/libnccl.so.2", Func: "wait"},
+		{Language: "python", File: "/a.py", Func: "f", Line: 1},
+	})
+	add(stack)
+	add(traces.Event{Kind: traces.KindReturn, Name: "cuCtxSynchronize"})
+	add(traces.Event{Kind: traces.KindCall, Name: "cuMemAlloc_v2", Args: [6]uint64{0x7f00, 100}})
+	add(traces.Event{
+		Kind: traces.KindReturn, Name: "cuMemAlloc_v2",
+		Mem: []traces.Seg{{Addr: 0x7f00, Len: 8, Out: binary.LittleEndian.AppendUint64(nil, 0x1000)}},
+	})
+	if d := cmp.Diff([]LineMemory{{Live: 100, Most: 100, Total: 100, Count: 1}}, a.list()); d != "" {
+		t.Errorf("lines (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]OwnerMemory{{1, OwnerProgram, 100, 100, 1}}, a.Now()); d != "" {
+		t.Errorf("owners (-want +got):\n%s", d)
+	}
+}
+
 // TestLineTimes: a wait counts once, for the line that waits, and time outside of CUDA's libraries for the line that
 // comes back.
 func TestLineTimes(t *testing.T) {
