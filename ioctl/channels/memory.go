@@ -85,8 +85,11 @@ func (p *Process) Read(address uint64, b []byte) error {
 	if address >= 1<<63 {
 		return fmt.Errorf("address %#x is not a program's", address)
 	}
-	if gpu := p.gpu.Load(); gpu != nil && proc.At(*gpu, address) != nil {
-		return errLeftAlone
+	if gpu := p.gpu.Load(); gpu != nil {
+		end := address + uint64(len(b))
+		if slices.ContainsFunc(*gpu, func(m proc.Mapping) bool { return address < m.End && m.Start < end }) {
+			return errLeftAlone
+		}
 	}
 	_, err := p.mem.ReadAt(b, int64(address))
 	return err
