@@ -2,7 +2,9 @@ package view
 
 import (
 	"bufio"
+	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"nvtrace/internal/need"
@@ -31,6 +33,13 @@ func TestPlaceOf(t *testing.T) {
 	}
 	if got := whereRank("another boot", int32(cmd.Process.Pid)); got != "" {
 		t.Errorf("of another boot: %q", got)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := whereRank(strings.TrimSpace(string(boot)), int32(cmd.Process.Pid)); got != "" {
+		t.Errorf("of a process that is not traced: %q", got)
 	}
 	_ = in.Close()
 	_ = cmd.Wait()
