@@ -53,6 +53,8 @@ type Allocations struct {
 	owners map[ownerKey]*OwnerMemory
 	owned  []OwnerMemory // as they were when it failed
 	live   map[allocation]LiveMemory
+	shared map[allocation]struct{} // of live, those of managed memory
+	unheld map[int32]uint64        // bytes of these, by process
 	lines  map[string]*LineMemory
 	bytes  uint64
 	failed *OutOfMemory
@@ -66,7 +68,7 @@ type calledAt struct{ line, owner string }
 
 // NewAllocations returns one that has seen nothing yet.
 func NewAllocations() *Allocations {
-	return &Allocations{at: make(map[threadKey]calledAt), owners: make(map[ownerKey]*OwnerMemory), live: make(map[allocation]LiveMemory), lines: make(map[string]*LineMemory)}
+	return &Allocations{at: make(map[threadKey]calledAt), owners: make(map[ownerKey]*OwnerMemory), live: make(map[allocation]LiveMemory), shared: make(map[allocation]struct{}), unheld: make(map[int32]uint64), lines: make(map[string]*LineMemory)}
 }
 
 // OwnLine says which line of a program's own a call comes from, by the functions that led to it; demangle, if not nil, names
@@ -159,6 +161,10 @@ func (a *Allocations) change(ev *traces.Event, f *Frame, m *MemoryChange) {
 	case m.Addr != 0 && len(a.live) < maxLive:
 		a.free(allocation{ev.PID, m.Addr}) // its end was not seen
 		a.live[allocation{ev.PID, m.Addr}] = LiveMemory{m.Size, f.Start, line, owner(f, by)}
+		if allocators[f.Module.Library][stemOf(f.Name)].managed {
+			a.shared[allocation{ev.PID, m.Addr}] = struct{}{}
+			a.unheld[ev.PID] += m.Size
+		}
 		o := a.ownerOf(ev.PID, owner(f, by))
 		o.Live, o.Count = o.Live+m.Size, o.Count+1
 		o.Most = max(o.Most, o.Live)
@@ -189,6 +195,10 @@ func (a *Allocations) free(k allocation) {
 		return
 	}
 	delete(a.live, k)
+	if _, is := a.shared[k]; is {
+		delete(a.shared, k)
+		a.unheld[k.pid] -= m.Bytes
+	}
 	a.line(m.Line).Live -= m.Bytes
 	o := a.ownerOf(k.pid, m.Owner)
 	o.Live -= min(m.Bytes, o.Live)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 
 	"nvtrace/traces"
@@ -14,6 +15,7 @@ type allocator struct {
 	times      string // a parameter that size is multiplied by: rows of a pitch, which the function writes
 	asked      string // stands for such a pitch where the function has failed
 	host       bool   // page-locked memory of the host
+	managed    bool   // of the host or of a GPU, by who uses it: the resource manager has none of it
 	pitched    bool   // addr points to a cudaPitchedPtr, and size is an extent
 	desc       string // describes the elements of an array, of the driver also how many; of the runtime, size is an extent, or there are width and height
 	levels     string // of a mipmapped array
@@ -26,7 +28,7 @@ type allocator struct {
 var (
 	allocators = map[Library]map[string]allocator{
 		Driver: {
-			"cuMemAlloc": {size: "bytesize", addr: "dptr"}, "cuMemAllocManaged": {size: "bytesize", addr: "dptr"},
+			"cuMemAlloc": {size: "bytesize", addr: "dptr"}, "cuMemAllocManaged": {size: "bytesize", addr: "dptr", managed: true},
 			"cuMemAllocAsync": {size: "bytesize", addr: "dptr"}, "cuMemAllocFromPoolAsync": {size: "bytesize", addr: "dptr"},
 			"cuMemAllocPitch": {size: "pPitch", times: "Height", asked: "WidthInBytes", addr: "dptr"}, "cuMemCreate": {size: "size", addr: "handle"},
 			"cuMemAllocHost": {size: "bytesize", addr: "pp", host: true}, "cuMemHostAlloc": {size: "bytesize", addr: "pp", host: true},
@@ -34,7 +36,7 @@ var (
 			"cuMipmappedArrayCreate": {desc: "pMipmappedArrayDesc", levels: "numMipmapLevels", addr: "pHandle"},
 		},
 		Runtime: {
-			"cudaMalloc": {size: "size", addr: "devPtr"}, "cudaMallocManaged": {size: "size", addr: "devPtr"},
+			"cudaMalloc": {size: "size", addr: "devPtr"}, "cudaMallocManaged": {size: "size", addr: "devPtr", managed: true},
 			"cudaMallocAsync": {size: "size", addr: "devPtr"}, "cudaMallocFromPoolAsync": {size: "size", addr: "ptr"},
 			"cudaMallocPitch": {size: "pitch", times: "height", asked: "width", addr: "devPtr"}, "cudaMalloc3D": {size: "extent", addr: "pitchedDevPtr", pitched: true},
 			"cudaMallocHost": {size: "size", addr: "ptr", host: true}, "cudaHostAlloc": {size: "size", addr: "pHost", host: true},
@@ -76,6 +78,19 @@ func Allocates(m Module, name string) bool {
 func Frees(m Module, name string) bool {
 	_, ok := frees[m.Library][stemOf(name)]
 	return ok
+}
+
+// Allocating reports whether a call is open in any of a process's threads that allocates memory or gives it back: what
+// the resource manager knows of it and what the calls have said may differ then.
+func (t *Tracker) Allocating(pid int32) bool {
+	for k, s := range t.threads {
+		if k.pid == pid && slices.ContainsFunc(s.open, func(f *Frame) bool {
+			return Allocates(f.Module, f.Name) || Frees(f.Module, f.Name)
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // MemoryChange is what a call did to the memory of a GPU, or to page-locked memory of the host.

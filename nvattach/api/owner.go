@@ -144,7 +144,7 @@ func (a *Allocations) Now() (list []OwnerMemory) {
 }
 
 // Context takes in how much GPU memory a process has of the driver, in all. It is for when no call that allocates is in
-// it: what is beyond the calls' is the driver's own.
+// it (see [Tracker.Allocating]): what is beyond the calls' is the driver's own. Managed memory is not of that memory.
 func (a *Allocations) Context(pid int32, all uint64) {
 	asked := uint64(0)
 	for k, o := range a.owners {
@@ -152,6 +152,7 @@ func (a *Allocations) Context(pid int32, all uint64) {
 			asked += o.Live
 		}
 	}
+	asked -= min(a.unheld[pid], asked)
 	o := a.ownerOf(pid, OwnerContext)
 	o.Live = all - min(asked, all)
 	o.Most = max(o.Most, o.Live)

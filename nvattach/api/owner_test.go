@@ -104,6 +104,41 @@ func TestStackOfAnother(t *testing.T) {
 	}
 }
 
+// TestContextOfManaged: managed memory is not of what the resource manager has.
+func TestContextOfManaged(t *testing.T) {
+	tracker, a := NewTracker(), NewAllocations()
+	add := func(tid int32, kind traces.Kind, name string, args ...uint64) {
+		ev := traces.Event{Kind: kind, PID: 1, TID: tid, FD: -1, Path: "libcuda.so.1", Name: name}
+		if copy(ev.Args[:], args); kind == traces.KindReturn {
+			ev.Mem = []traces.Seg{{Addr: 0x7f00, Len: 8, Out: binary.LittleEndian.AppendUint64(nil, args[0])}}
+		}
+		a.Add(&ev, tracker.Add(&ev))
+	}
+	context := func(all, want uint64) {
+		t.Helper()
+		if a.Context(1, all); a.ownerOf(1, OwnerContext).Live != want {
+			t.Errorf("of %d: %+v, want %d", all, a.Now(), want)
+		}
+	}
+	add(2, traces.KindCall, "cuMemAlloc_v2", 0x7f00, 100)
+	add(3, traces.KindCall, "cuMemAllocManaged", 0x7f00, 5000)
+	add(3, traces.KindReturn, "cuMemAllocManaged", 0x2000)
+	if !tracker.Allocating(1) || tracker.Allocating(4) {
+		t.Error("one thread allocates, of process 1")
+	}
+	add(2, traces.KindReturn, "cuMemAlloc_v2", 0x1000)
+	if tracker.Allocating(1) {
+		t.Error("no thread allocates")
+	}
+	context(130, 30)
+	add(2, traces.KindCall, "cuMemFree_v2", 0x2000)
+	if !tracker.Allocating(1) {
+		t.Error("a thread gives memory back")
+	}
+	add(2, traces.KindReturn, "cuMemFree_v2", 0)
+	context(130, 30)
+}
+
 // TestLineTimes: a wait counts once, for the line that waits, and time outside of CUDA's libraries for the line that
 // comes back.
 func TestLineTimes(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 type ownership struct {
 	memory  *api.Allocations
 	shown   map[shownOwner]uint64
-	changed bool
+	changed map[int32]bool // processes whose memory may have, since it was looked at
 }
 
 type shownOwner struct {
@@ -18,17 +18,19 @@ type shownOwner struct {
 }
 
 func newOwnership() ownership {
-	return ownership{memory: api.NewAllocations(), shown: make(map[shownOwner]uint64)}
+	return ownership{memory: api.NewAllocations(), shown: make(map[shownOwner]uint64), changed: make(map[int32]bool)}
 }
 
 // observe takes in an event, and calls put for each owner that has more or less from then on.
-func (o *ownership) observe(ev *traces.Event, f *api.Frame, l *ledger, put func(*api.OwnerMemory)) {
+func (o *ownership) observe(ev *traces.Event, f *api.Frame, t *api.Tracker, l *ledger, put func(*api.OwnerMemory)) {
 	o.memory.Add(ev, f)
-	o.changed = o.changed || ev.Kind == traces.KindIoctl || f != nil && len(f.Memory()) > 0
-	if !o.changed || ev.Kind != traces.KindReturn || f == nil || f.Parent != nil {
+	if ev.Kind == traces.KindIoctl || f != nil && len(f.Memory()) > 0 {
+		o.changed[ev.PID] = true
+	}
+	if ev.Kind != traces.KindReturn || f == nil || f.Parent != nil || !o.changed[ev.PID] || t.Allocating(ev.PID) {
 		return
 	}
-	o.changed = false
+	delete(o.changed, ev.PID)
 	o.memory.Context(ev.PID, l.account(ev.PID).have[quantityVidmem])
 	for _, x := range o.memory.Now() {
 		k := shownOwner{x.PID, x.Owner}

@@ -531,7 +531,7 @@ func (t *Tables) Observe(e *observe.Event) {
 		a.shown = a.have
 	}
 	t.ledger.clean()
-	t.owners.observe(ev, t.in, &t.ledger, func(o *api.OwnerMemory) {
+	t.owners.observe(ev, t.in, t.tracker, &t.ledger, func(o *api.OwnerMemory) {
 		t.memory.add(&memoryRow{t: end, time: t.start + end, pid: o.PID, what: "allocated", value: int64(min(o.Live, math.MaxInt64)), owner: o.Owner}, 0)
 	})
 }

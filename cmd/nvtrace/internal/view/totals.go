@@ -16,13 +16,13 @@ type Totals struct {
 	book     *failureBook
 	gathered gathered
 	holds    *holdings
-	place    ranks.Place // which of several processes it is, as its launcher says
-	live     bool        // the run has just ended
-	changed  bool        // memory may have, since it was looked at
+	place    ranks.Place    // which of several processes it is, as its launcher says
+	live     bool           // the run has just ended
+	changed  map[int32]bool // processes whose memory may have, since it was looked at
 }
 
 func newTotals(d *ioctl.Decoder, h *traces.Header, holds *holdings, live bool) *Totals {
-	t := &Totals{Summary: ioctl.NewSummary(h), calls: api.NewSummary(), book: newFailureBook(d), holds: holds, place: ranks.Of(h.Rank), live: live}
+	t := &Totals{Summary: ioctl.NewSummary(h), calls: api.NewSummary(), book: newFailureBook(d), holds: holds, place: ranks.Of(h.Rank), live: live, changed: make(map[int32]bool)}
 	t.gathered.from = h.CallsFrom
 	return t
 }
@@ -39,9 +39,11 @@ func (s *Totals) Observe(e *observe.Event) {
 // context tells how much memory the driver has, when a process has come out of calls in which that may have changed.
 func (s *Totals) context(e *observe.Event) {
 	f := e.Frame
-	s.changed = s.changed || e.Kind == traces.KindIoctl || f != nil && len(f.Memory()) > 0
-	if s.changed && e.Kind == traces.KindReturn && f != nil && f.Parent == nil {
-		s.changed = false
+	if e.Kind == traces.KindIoctl || f != nil && len(f.Memory()) > 0 {
+		s.changed[e.PID] = true
+	}
+	if e.Kind == traces.KindReturn && f != nil && f.Parent == nil && s.changed[e.PID] && !e.Tracker.Allocating(e.PID) {
+		delete(s.changed, e.PID)
 		now, _ := s.memory(e.PID)
 		s.gathered.memory.Context(e.PID, now)
 	}
