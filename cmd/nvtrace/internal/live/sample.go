@@ -81,7 +81,7 @@ func SampleVerb(e *cli.Env, args, command []string) int {
 	}
 	var metrics *sampleMetrics
 	status = takeSamples(e, &f, command, func(h *traces.Header) record.Sink {
-		metrics = newSampleMetrics(e, h, to)
+		metrics = newSampleMetrics(e, h, to, f.names)
 		return metrics
 	})
 	if metrics != nil {

@@ -24,6 +24,7 @@ const maxSampledProcesses = 256
 // sampleMetrics gives what looks have found to Prometheus. It implements record.Sink.
 type sampleMetrics struct {
 	header *traces.Header
+	names  bool // of kernels are searched; else collectives are among the kernels
 	to     *prom.Target
 	notice func(format string, args ...any)
 	stop   chan struct{}
@@ -41,8 +42,8 @@ type sampledProcess struct {
 }
 
 // newSampleMetrics begins to give metrics.
-func newSampleMetrics(e *cli.Env, h *traces.Header, to *prom.Target) *sampleMetrics {
-	m := &sampleMetrics{header: h, to: to, notice: e.Notice, stop: make(chan struct{}), of: make(map[int]*sampledProcess)}
+func newSampleMetrics(e *cli.Env, h *traces.Header, to *prom.Target, names bool) *sampleMetrics {
+	m := &sampleMetrics{header: h, names: names, to: to, notice: e.Notice, stop: make(chan struct{}), of: make(map[int]*sampledProcess)}
 	m.ended.Go(func() {
 		clock := time.NewTicker(sampleEvery)
 		defer clock.Stop()
@@ -145,7 +146,7 @@ func (m *sampleMetrics) measure(now time.Time) *prom.Metrics {
 			value(float64(done), m.gpu(d.Device)...)
 		}
 	})
-	each("nvtrace_gpu_seconds_total", "Time in which GPUs worked, by at what, as far as it was seen; works at a time count each.", func(p *sampledProcess, value func(float64, ...string)) {
+	each("nvtrace_gpu_seconds_total", "Time in which GPUs worked, by at what, as far as it was seen; works at a time count each, and kernels from when their names are known.", func(p *sampledProcess, value func(float64, ...string)) {
 		for _, d := range p.latest.Devices {
 			spent := map[string]int64{}
 			for _, w := range p.latest.Works {
@@ -153,13 +154,21 @@ func (m *sampleMetrics) measure(now time.Time) *prom.Metrics {
 				case w.Device != d.Device:
 				case !w.Kernel:
 					spent["copy"] += w.Time
+				case !m.names:
+					spent["kernel"] += w.Time
+				case w.Name == "" || strings.HasPrefix(w.Name, "program "):
+					// It counts once it has a name: counters can't give back what they have.
 				case strings.HasPrefix(w.Name, "nccl"):
 					spent["collective"] += w.Time
 				default:
 					spent["kernel"] += w.Time
 				}
 			}
-			for _, what := range []string{"kernel", "copy", "collective"} {
+			works := []string{"kernel", "copy", "collective"}
+			if !m.names {
+				works = works[:2]
+			}
+			for _, what := range works {
 				value(float64(spent[what])/1e9, append(m.gpu(d.Device), "work", what)...)
 			}
 		}

@@ -20,7 +20,7 @@ func TestSampleMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &traces.Header{Host: "node", Tool: "v1", GPUs: []string{"GPU-1"}}
-	m := newSampleMetrics(&cli.Env{Stderr: os.Stderr}, h, to)
+	m := newSampleMetrics(&cli.Env{Stderr: os.Stderr}, h, to, true)
 	pid := int32(os.Getpid())
 	see := func(busy int64, memory uint64) {
 		ev := traces.Event{PID: pid}
@@ -50,6 +50,36 @@ func TestSampleMetrics(t *testing.T) {
 	} {
 		if want = strings.Replace(want, "PID", strconv.Itoa(int(pid)), 1); !strings.Contains(wrote, want+"\n") {
 			t.Errorf("lacks %s:\n%s", want, wrote)
+		}
+	}
+}
+
+// TestSampleMetricsOfNameless: a kernel counts once it has a name, so that its time is not of two works; where names are
+// not searched, all are kernels.
+func TestSampleMetricsOfNameless(t *testing.T) {
+	to, err := prom.Open("x.prom", 0, func(string, []byte) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, names := range []bool{true, false} {
+		m := newSampleMetrics(&cli.Env{Stderr: os.Stderr}, &traces.Header{}, to, names)
+		close(m.stop)
+		m.ended.Wait()
+		text := ""
+		for _, name := range []string{"program 0x7f80", "ncclDevKernel_AllReduce"} {
+			ev := traces.Event{PID: int32(os.Getpid())}
+			ev.SetSampled(&traces.Sampled{
+				Devices: []traces.SampledDevice{{}},
+				Works:   []traces.SampledWork{{Name: name, Kernel: true, Time: 3e9}, {Name: "add", Kernel: true, Time: 1e9}},
+			})
+			m.Event(&ev)
+			text = string(m.measure(time.Now()).Text())
+			if kernels := map[bool]string{true: "1", false: "4"}[names]; !strings.Contains(text, `work="kernel"} `+kernels+"\n") {
+				t.Errorf("names %t, %s: kernels are not %s s:\n%s", names, name, kernels, text)
+			}
+		}
+		if got := strings.Contains(text, `work="collective"} 3`+"\n"); got != names || !names && strings.Contains(text, "collective") {
+			t.Errorf("names %t:\n%s", names, text)
 		}
 	}
 }
