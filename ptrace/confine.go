@@ -53,21 +53,33 @@ func (t *Task) lookForFilters() bool {
 		return false
 	}
 	p.ownKnown = true
-	tasks, thaw := t.tr.freeze(t)
-	defer thaw()
-	for _, o := range append(tasks, t) {
-		if o.Proc != p {
-			continue
+	if t.tr.confined(p) {
+		tasks, thaw := t.tr.freeze(t)
+		defer thaw()
+		for _, o := range append(tasks, t) {
+			if o.Proc == p && o.isConfined() {
+				o.readFilters()
+			}
 		}
-		if o.isConfined() {
-			o.readFilters()
-		}
-		if dispatches(o.TID) {
+	}
+	// Threads are not stopped only to be asked this: those that run say nothing.
+	for _, o := range t.tr.tasks {
+		if o.Proc == p && dispatches(o.TID) {
 			p.own = append(p.own, unknownFilter)
 		}
 	}
 	p.noRestart = !allAllow(p.own, unix.SYS_RESTART_SYSCALL)
 	return true
+}
+
+// confined reports whether a task of a process has filters of its own.
+func (tr *tracer) confined(p *Process) bool {
+	for _, t := range tr.tasks {
+		if t.Proc == p && t.isConfined() {
+			return true
+		}
+	}
+	return false
 }
 
 // isConfined reports whether a task has more filters than this package and, before it, a container have given
