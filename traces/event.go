@@ -234,6 +234,15 @@ type Header struct {
 	CallsFrom int64
 }
 
+// OnlyGPU returns the UUID of the machine's GPU if it has one; "" otherwise, since it is not known which of several a
+// process has taken.
+func (h *Header) OnlyGPU() string {
+	if len(h.GPUs) != 1 {
+		return ""
+	}
+	return h.GPUs[0]
+}
+
 // Work is what a GPU did for a library call.
 type Work struct {
 	Call            int64  // when the call began, that is its Time; the thread is the event's

@@ -161,6 +161,14 @@ func Names() []string {
 	return names
 }
 
+// Label is the rank as labels and attributes have it; "" where there is none.
+func (p Place) Label() string {
+	if p.Rank < 0 {
+		return ""
+	}
+	return strconv.Itoa(p.Rank)
+}
+
 // String says it in words: "rank 3 of 16 (local 1, job 4711)"; "" where there is no rank.
 func (p Place) String() string {
 	if p.Rank == Unknown {

@@ -185,18 +185,10 @@ func (m *sampleMetrics) measure(now time.Time) *prom.Metrics {
 
 // gpu is the labels of a GPU: its UUID where there is no other that it could be of.
 func (m *sampleMetrics) gpu(device int32) []string {
-	uuid := ""
-	if len(m.header.GPUs) == 1 {
-		uuid = m.header.GPUs[0]
-	}
-	return []string{"gpu", strconv.Itoa(int(device)), "UUID", uuid}
+	return []string{"gpu", strconv.Itoa(int(device)), "UUID", m.header.OnlyGPU()}
 }
 
 // labels are those of a process, and others.
 func (p *sampledProcess) labels(pid int, others ...string) []string {
-	rank := ""
-	if p.place.Rank >= 0 {
-		rank = strconv.Itoa(p.place.Rank)
-	}
-	return slices.Concat([]string{"pid", strconv.Itoa(pid), "job_id", p.place.Job, "rank", rank}, others)
+	return slices.Concat([]string{"pid", strconv.Itoa(pid), "job_id", p.place.Job, "rank", p.place.Label()}, others)
 }

@@ -121,15 +121,7 @@ func (m *Metrics) Measure(now time.Time) *prom.Metrics {
 			m.collectiveTime += max(o.Dur, 0)
 		}
 	}
-	uuid := ""
-	if len(m.header.GPUs) == 1 { // else it is not known which of them the process has taken
-		uuid = m.header.GPUs[0]
-	}
-	rank := ""
-	if m.place.Rank >= 0 {
-		rank = strconv.Itoa(m.place.Rank)
-	}
-	t := prom.NewMetrics("job_id", m.place.Job, "rank", rank, "hostname", m.header.Host, "UUID", uuid, "pid", strconv.Itoa(int(m.header.PID)))
+	t := prom.NewMetrics("job_id", m.place.Job, "rank", m.place.Label(), "hostname", m.header.Host, "UUID", m.header.OnlyGPU(), "pid", strconv.Itoa(int(m.header.PID)))
 	t.Begin("nvtrace_run_info", "A program that nvtrace traces; always 1.")
 	t.Value(1, "version", m.header.Tool, "driver", m.header.Driver)
 	t.One("nvtrace_run_start_timestamp_seconds", "When tracing began.", float64(m.header.Start/1e6)/1e3)

@@ -97,23 +97,16 @@ func NewSending(o *Options, s *view.Sink, h *traces.Header, metrics *Metrics, ge
 	}
 	if byOTLP, _ := push.ParseProfiles(o.Profiles); !byOTLP {
 		place := ranks.Of(h.Rank)
-		labels := []string{"hostname", h.Host, "job_id", place.Job, "rank", rankText(place), "pid", strconv.Itoa(int(h.PID))}
+		labels := []string{"hostname", h.Host, "job_id", place.Job, "rank", place.Label(), "pid", strconv.Itoa(int(h.PID))}
 		if x.profiles, err = push.NewProfiles(o.Profiles, serviceOf(h, getenv), h.Tool, labels, said("--profiles")); err != nil {
 			return nil, fmt.Errorf("--profiles=%w", err)
 		}
 	}
 	x.profile = export.NewProfile(h, s.Decoder())
-	x.profile.Demangle, x.profile.Rank = fatbin.Demangle, rankText(ranks.Of(h.Rank))
+	x.profile.Demangle, x.profile.Rank = fatbin.Demangle, ranks.Of(h.Rank).Label()
 	s.Follow()
 	s.Show(x.profile)
 	return x, nil
-}
-
-func rankText(p ranks.Place) string {
-	if p.Rank < 0 {
-		return ""
-	}
-	return strconv.Itoa(p.Rank)
 }
 
 // serviceOf is what receivers call the program.
@@ -144,9 +137,7 @@ func resourceOf(h *traces.Header) push.Resource {
 		add("process.command", h.Argv[0])
 	}
 	add("container.id", h.Container)
-	if len(h.GPUs) == 1 {
-		add("hw.id", h.GPUs[0])
-	}
+	add("hw.id", h.OnlyGPU())
 	add("nvtrace.driver.version", h.Driver)
 	add("nvtrace.job.id", place.Job)
 	if place.Rank >= 0 {
