@@ -81,16 +81,21 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestAllocationsInside: what the runtime has the driver do counts as what a program has it do
-// itself, and once.
-func TestAllocationsInside(t *testing.T) {
-	tracker, a := NewTracker(), NewAllocations()
-	now := int64(0)
-	add := func(path string, ev traces.Event) {
+// oneThread returns allocations, and what adds the events of one thread to them, one nanosecond after the other.
+func oneThread() (a *Allocations, add func(path string, ev traces.Event)) {
+	tracker, now := NewTracker(), int64(0)
+	a = NewAllocations()
+	return a, func(path string, ev traces.Event) {
 		now++
 		ev.PID, ev.TID, ev.FD, ev.Path, ev.Time = 1, 2, -1, path, now
 		a.Add(&ev, tracker.Add(&ev))
 	}
+}
+
+// TestAllocationsInside: what the runtime has the driver do counts as what a program has it do
+// itself, and once.
+func TestAllocationsInside(t *testing.T) {
+	a, add := oneThread()
 	inside := func(name string, f func()) {
 		add("libcudart.so.12", traces.Event{Kind: traces.KindCall, Name: name})
 		f()

@@ -12,13 +12,7 @@ import (
 // TestOwners: memory belongs to the library whose call is around the one that allocates, else to who is on the stack, and what
 // the driver holds beyond that is its own.
 func TestOwners(t *testing.T) {
-	tracker, a := NewTracker(), NewAllocations()
-	now := int64(0)
-	add := func(path string, ev traces.Event) {
-		now++
-		ev.PID, ev.TID, ev.FD, ev.Path, ev.Time = 1, 2, -1, path, now
-		a.Add(&ev, tracker.Add(&ev))
-	}
+	a, add := oneThread()
 	alloc := func(size, addr uint64, files ...string) {
 		add("libcuda.so.1", traces.Event{Kind: traces.KindCall, Name: "cuMemAlloc_v2", Args: [6]uint64{0x7f00, size}})
 		if files != nil {

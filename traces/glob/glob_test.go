@@ -53,7 +53,7 @@ func FuzzMatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pattern, s string) {
 		if strings.ContainsAny(pattern, `[\`) || strings.Contains(s, "/") || strings.ContainsRune(pattern+s, '\ufffd') ||
 			strings.ToValidUTF8(pattern+s, "") != pattern+s {
-			t.Skip()
+			t.Skip("the pattern means something else to path.Match")
 		}
 		want, err := path.Match(pattern, s)
 		if err != nil {
