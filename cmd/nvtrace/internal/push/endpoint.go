@@ -104,12 +104,12 @@ func (e *endpoint) send(ctx context.Context, body []byte) (rejected int, err err
 
 // plainly says what went wrong with a request.
 func plainly(at string, err error) error {
+	late := errors.Is(err, context.DeadlineExceeded)
 	if of, ok := errors.AsType[*url.Error](err); ok {
-		if err = of.Err; of.Timeout() {
-			err = errors.New("no answer in time")
-		}
-	} else if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.New("no answer in time")
+		late, err = of.Timeout(), of.Err
+	}
+	if late {
+		err = errors.New("the receiver gave no answer in time")
 	}
 	return fmt.Errorf("%s: %w", shown(at), err)
 }

@@ -176,7 +176,7 @@ func openCUDALog(name string) (*cudaLog, error) {
 	defer f.Close()
 	l, err := readCUDALog(f)
 	if err == nil && len(l.failed) == 0 {
-		err = fmt.Errorf("no message of CUDA's log is in it; a program of CUDA 12.9 and later writes them if it is started with CUDA_LOG_FILE=%s", name)
+		err = fmt.Errorf("the file has no message of CUDA's log; a program of CUDA 12.9 and later writes them if it is started with CUDA_LOG_FILE=%s", name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
